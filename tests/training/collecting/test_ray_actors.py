@@ -1,10 +1,12 @@
 """Actors of a Ray cluster: on a stand-in for Ray, and (slow) on nodes that are lost."""
 
 import collections
+import contextlib
 import functools
 import importlib
 import random
 import signal
+import socket
 import sys
 import time
 import types
@@ -161,11 +163,22 @@ def ray(monkeypatch):
     return found
 
 
+@contextlib.contextmanager
+def bound(listens=True, family=socket.AF_INET):
+    """A port of this machine, and whether somebody listens there."""
+    with socket.socket(family) as found:
+        found.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
+        if listens:
+            found.listen()
+        yield found.getsockname()[1]
+
+
 def test_pieces_go_on_and_lost_calls_begin_anew(ray):
     given, numbers = task()
-    engine = _ray_actors.RayActors(given, 3, numbers, "10.0.0.1:6379")
+    with bound() as port:
+        engine = _ray_actors.RayActors(given, 3, numbers, f"127.0.0.1:{port}")
     rows, chance = Rows(), random.Random(0)
-    assert ray.address == "10.0.0.1:6379"
+    assert ray.address == f"127.0.0.1:{port}"
     for index in range(90):
         engine.take(rows)
         if index % 10 == 9:
@@ -186,6 +199,59 @@ def test_a_new_cluster_has_room_for_all(ray, monkeypatch):
     assert ray.options["num_cpus"] == 300 and ray.address == "local"
     _ray_actors.RayActors(given, 300, numbers, "auto").close()
     assert "num_cpus" not in ray.options
+
+
+ADDRESSES = ("127.0.0.1:{}", "ray://127.0.0.1:{}", "localhost:{}")
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("given", [None, "auto", "itself"])
+def test_where_nobody_listens_is_told_at_once(ray, monkeypatch, address, given):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    what, numbers = task()
+    with bound(listens=False) as port:
+        address = address.format(port)
+        if given != "itself":
+            monkeypatch.setenv("RAY_ADDRESS", address)
+        match = rf"`ActorPool`: `address` expected a Ray .*got '{address}'.*\(.*refused"
+        start = time.monotonic()
+        with pytest.raises(ConnectionError, match=match) as told:
+            _ray_actors.RayActors(
+                what, 1, numbers, address if given == "itself" else given
+            )
+    assert time.monotonic() - start < 5.0
+    assert ("RAY_ADDRESS" in str(told.value)) == (given != "itself")
+    assert "ray start --head" in str(told.value) and not ray.on
+
+
+@pytest.mark.parametrize("address", [*ADDRESSES, "[::1]:{}", "ray://[::1]:{}"])
+def test_where_somebody_listens_ray_begins(ray, monkeypatch, address):
+    # An address that is given goes before.
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    family = socket.AF_INET6 if "::1" in address else socket.AF_INET
+    what, numbers = task()
+    with contextlib.ExitStack() as stack:
+        try:
+            port = stack.enter_context(bound(family=family))
+        except OSError:
+            pytest.skip("no IPv6 here")
+        _ray_actors.RayActors(what, 1, numbers, address.format(port)).close()
+    assert ray.address == address.format(port)
+
+
+@pytest.mark.parametrize("address", ["auto", "local", "ray://cluster", None])
+def test_what_only_ray_can_find_is_left_to_it(ray, monkeypatch, address):
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    what, numbers = task()
+    _ray_actors.RayActors(what, 1, numbers, address).close()
+    assert ray.address == (address or "local")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:66666", "cluster..example:6379"])
+def test_what_nobody_can_be_at(ray, address):
+    what, numbers = task()
+    with pytest.raises(ConnectionError, match=rf"got '{address}' \("):
+        _ray_actors.RayActors(what, 1, numbers, address)
 
 
 def test_weights_reach_calls_that_are_made_afterwards(ray):

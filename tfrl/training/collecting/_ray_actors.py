@@ -12,7 +12,9 @@ import importlib
 import importlib.util
 import logging
 import os
+import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -34,6 +36,11 @@ _ENVIRON = {
 _WAIT_SECONDS = 0.5
 # After a lost call nobody is asked again sooner.
 _PAUSE_SECONDS = 0.2
+_CONNECT_SECONDS = 5.0
+# Of a cluster, or of its server for Ray's client; an IPv6 address is in brackets.
+_HOST_AND_PORT = re.compile(
+    r"(?:ray://)?(?:\[(?P<v6>.+)\]|(?P<host>[^:/]+)):(?P<port>\d+)"
+)
 
 
 def check_installed() -> None:
@@ -43,6 +50,34 @@ def check_installed() -> None:
             "`ActorPool`: `engine` expected 'processes', as Ray is not installed; got "
             "'ray'; run: pip install ray"
         )
+
+
+def _check_answers(address: str | None) -> None:
+    """Raises unless somebody listens where a cluster is to be.
+
+    Ray itself would try for minutes, and then end the process. Addresses without host
+    and port, such as "auto", it resolves by itself.
+
+    Args:
+        address: as of `RayActors`.
+
+    Raises:
+        ConnectionError: if nobody does.
+    """
+    told = os.environ.get("RAY_ADDRESS") if address in (None, "auto") else None
+    found = _HOST_AND_PORT.fullmatch(told or address or "")
+    if found is None:
+        return
+    try:
+        host = found["v6"] or found["host"], int(found["port"])
+        socket.create_connection(host, _CONNECT_SECONDS).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        source = " of RAY_ADDRESS" if told else ""
+        raise ConnectionError(
+            "`ActorPool`: `address` expected a Ray cluster that answers; got "
+            f"{found[0]!r}{source} ({error}); start one with `ray start --head`, or "
+            "leave it out"
+        ) from error
 
 
 class _Playing:
@@ -114,7 +149,8 @@ class RayActors:
         self._is_ours = not self._ray.is_initialized()
         if self._is_ours:
             options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-            if address is None and "RAY_ADDRESS" not in os.environ:
+            _check_answers(address)
+            if address is None and not os.environ.get("RAY_ADDRESS"):
                 # A new one has room for all, however few processors there are.
                 address, options["num_cpus"] = "local", max(count, os.cpu_count() or 1)
             with warnings.catch_warnings(), _own_sigterm():

@@ -169,7 +169,8 @@ class ActorCollector(collection.Collector):
             A `Trajectory` of NumPy arrays `[T, N]`, of any of the actors.
 
         Raises:
-            ConnectionError: if an actor ends again and again before it has played.
+            ConnectionError: if an actor ends again and again before it has played, or
+                nobody answers at the address of a Ray cluster.
             Interrupted: if the run is to end; nothing has been collected then.
             RuntimeError: if an environment raises.
             ValueError: as of `Collector.collect`.
