@@ -184,7 +184,8 @@ class DQN(QLearning):
     `tfrl.training.Replayed`.
 
     Attributes:
-        double: choose the next action by the network itself.
+        double: choose the next action by the network itself. Mnih et al. choose by the
+            copy, which overestimates values more.
         dueling: learn values of states and advantages of actions apart.
         huber_delta: error from which on the loss grows linearly; None is squared all
             the way.

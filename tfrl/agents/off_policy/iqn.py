@@ -35,7 +35,8 @@ class IQN(dqn.QLearning):
         n_target_fractions: tau', that a step draws for each transition.
         n_acting_fractions: whose mean are the values.
         n_cosines: by which fractions are told to the network.
-        double: choose the next action by the network itself.
+        double: choose the next action by the network itself; the paper does not, so
+            that False is the default here, but not of `DQN`.
         huber_delta: error from which on the loss grows linearly.
 
     The last of `hidden_units` is the number of features that fractions multiply; a

@@ -30,7 +30,8 @@ class QRDQN(dqn.QLearning):
 
     Attributes:
         n_quantiles: of each action.
-        double: choose the next action by the network itself.
+        double: choose the next action by the network itself; the paper does not, so
+            that False is the default here, but not of `DQN`.
         dueling: learn quantiles of states and of advantages apart.
         huber_delta: error from which on the loss grows linearly.
 

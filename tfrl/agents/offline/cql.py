@@ -29,6 +29,9 @@ class CQL(sac.SAC):
     not hold are pulled down.
 
     Attributes:
+        learning_rate: of the actor. It and the entropy in the targets are those of
+            `SAC`, from which the penalty alone is to differ; the authors' program has
+            1e-4, and no entropy there by default.
         conservative_weight: of the penalty; the paper's alpha.
         n_samples: actions from each of the three distributions.
 

@@ -27,8 +27,10 @@ class A2C(_settings.OneStep):
         learning_rate_schedule: `"linear"` lets the number fall to 0 over the run.
         decay: of the mean of squared gradients, of RMSProp.
         eps: under the root of that mean.
-        value_coefficient: weight of the value loss.
-        entropy_coefficient: weight of the entropy bonus.
+        value_coefficient: weight of the value loss, which is halved: 1.0 is what the
+            default of Stable-Baselines3, 0.5, is there.
+        entropy_coefficient: weight of the entropy bonus; as in OpenAI's Baselines, for
+            policies that stay random for longer, where Stable-Baselines3 has 0.
         max_gradient_norm: global norm to which gradients are clipped; None for free.
         normalize_observations: by running moments that are saved with the agent.
         hidden_units: of the actor and of the critic.

@@ -25,7 +25,8 @@ class PPO:
         clip: how far the probability ratio may leave 1: a number or a schedule.
         clip_schedule: `"linear"` lets the number fall to 0 over the run.
         value_clip: how far values may leave the old ones per update; None for free.
-        value_coefficient: weight of the value loss.
+        value_coefficient: weight of the value loss, which is halved: 1.0 is what the
+            default of Stable-Baselines3, 0.5, is there.
         entropy_coefficient: weight of the entropy bonus.
         n_epochs: passes over each trajectory.
         minibatch_size: rows per gradient step; must divide steps times environments.
@@ -47,7 +48,9 @@ class PPO:
         memory_units: of either memory, or how many numbers one's own remembers.
         noise_steps: for how many steps continuous exploration is one function of the
             state (gSDE), see `tfrl.policies.StateNoisePolicy`; `log_std` is then that
-            where features are of size 1. None draws anew in each step.
+            where features are of size 1: their number F is divided out, so that 0 here
+            is a `log_std_init` of -log(F) / 2 in Stable-Baselines3, -2.1 of 64. None
+            draws anew in each step.
         vtrace: correct for who acted some updates ago: advantages and values by
             V-trace, as of `IMPALA`, whose trace `lambda_` is here too. The ratio that
             is clipped stays that to the policy before the update.
