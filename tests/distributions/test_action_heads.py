@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl.core import spaces, specs
-from tfrl.distributions import action_heads, squashed
+from tfrl.distributions import heads_of_spaces, squashed
 
 S = gym.spaces
 tfd = tfp.distributions
@@ -99,7 +99,7 @@ def squashed_entropy(loc, log_std, half):
 
 @every_head
 def test_actions_lie_in_the_space_and_repeat(space, squash):
-    head = action_heads.action_head(space, squash=squash)
+    head = heads_of_spaces.action_head(space, squash=squash)
     parameters = parameters_of(head, 50, scale=8.0)
     rngs = [np.random.default_rng(i) for i in (0, 0, 1)]
     drawn = [head.sample(parameters, SEED + i).numpy() for i in (0, 0, 1)]
@@ -120,7 +120,7 @@ def test_actions_lie_in_the_space_and_repeat(space, squash):
 
 @every_head
 def test_host_equals_tensorflow(space, squash):
-    head = action_heads.action_head(space, squash=squash)
+    head = heads_of_spaces.action_head(space, squash=squash)
     parameters = parameters_of(head, 50)
     raw = head.mode(parameters)
     host = head.host_mode(parameters)
@@ -163,7 +163,7 @@ def test_host_equals_tensorflow(space, squash):
     ids=["choices", "box", "nest"],
 )
 def test_parameters_of_other_dtypes(space, dtype, error):
-    head = action_heads.action_head(space)
+    head = heads_of_spaces.action_head(space)
     narrow = 0.3 * np.random.default_rng(0).normal(size=[5, head.n_outputs])
     wide = narrow.astype(dtype)
     narrow = wide.astype(np.float32)
@@ -184,7 +184,7 @@ def test_parameters_of_other_dtypes(space, dtype, error):
 
 @every_head
 def test_the_way_back_from_the_environment(space, squash):
-    head = action_heads.action_head(space, squash=squash)
+    head = heads_of_spaces.action_head(space, squash=squash)
     raw = head.sample(parameters_of(head, 50, scale=0.3), SEED)
     if head.has_log_std and not squash:
         raw = tf.reshape(tf.cast(head.to_env(raw), tf.float32), [50, len(head.low)])
@@ -199,7 +199,7 @@ def test_the_way_back_from_the_environment(space, squash):
 @pytest.mark.slow
 @every_head
 def test_everything_compiles(space, squash):
-    head = action_heads.action_head(space, squash=squash)
+    head = heads_of_spaces.action_head(space, squash=squash)
 
     def everything(parameters, seed):
         raw = head.sample(parameters, seed)
@@ -223,7 +223,7 @@ def test_everything_compiles(space, squash):
 
 @pytest.mark.parametrize("space", CHOICES.values(), ids=CHOICES)
 def test_choices_against_plain_softmax(space):
-    head = action_heads.action_head(space)
+    head = heads_of_spaces.action_head(space)
     parameters = parameters_of(head, 20)
     raw = head.sample(parameters, SEED).numpy()
     columns = raw.reshape(20, -1)
@@ -239,7 +239,7 @@ def test_choices_against_plain_softmax(space):
 
 
 def test_frequencies_of_choices():
-    head = action_heads.action_head(S.MultiDiscrete([2, 4]))
+    head = heads_of_spaces.action_head(S.MultiDiscrete([2, 4]))
     row = np.array([0.5, -1.0, 0.2, 1.3, -0.4, 0.0], np.float32)
     raw = head.sample(np.tile(row, (20_000, 1)), SEED).numpy()
     for column, log in zip(raw.T, log_choices(head, row[None]), strict=True):
@@ -248,7 +248,7 @@ def test_frequencies_of_choices():
 
 
 def test_padding_of_unequal_choices_gives_finite_gradients():
-    head = action_heads.action_head(S.MultiDiscrete([2, 5]))
+    head = heads_of_spaces.action_head(S.MultiDiscrete([2, 5]))
     parameters = tf.constant(parameters_of(head, 4))
     actions = tf.constant([[0, 0], [1, 4], [0, 2], [1, 1]])
 
@@ -278,7 +278,7 @@ def test_padding_of_unequal_choices_gives_finite_gradients():
 @pytest.mark.parametrize("squash", [False, True], ids=["clipped", "squashed"])
 @pytest.mark.parametrize("space", BOXES.values(), ids=BOXES)
 def test_log_density_of_boxes(space, squash):
-    head = action_heads.action_head(space, squash=squash)
+    head = heads_of_spaces.action_head(space, squash=squash)
     parameters = parameters_of(head, 30, scale=1.0)
     raw = head.sample(parameters, SEED).numpy()
     expected = log_density(head, parameters, raw)
@@ -288,7 +288,7 @@ def test_log_density_of_boxes(space, squash):
 
 
 def test_mean_and_spread_of_draws():
-    head = action_heads.action_head(S.Box(-1.0, 1.0, (2,)))
+    head = heads_of_spaces.action_head(S.Box(-1.0, 1.0, (2,)))
     parameters = np.tile(np.array([0.3, -2.0, -1.0, 0.5], np.float32), (40_000, 1))
     raw = head.sample(parameters, SEED).numpy()
     for column, (loc, log_std) in zip(raw.T, [(0.3, -1.0), (-2.0, 0.5)], strict=True):
@@ -296,14 +296,14 @@ def test_mean_and_spread_of_draws():
 
 
 def test_clipped_entropy_is_the_normals():
-    head = action_heads.action_head(S.Box(-1.0, 1.0, (2,)))
+    head = heads_of_spaces.action_head(S.Box(-1.0, 1.0, (2,)))
     entropy = head.entropy(np.array([[5.0, 0.0, -1.0, 0.5]], np.float32))
     expected = np.log(2 * np.pi * np.e) - 0.5
     np.testing.assert_allclose(entropy, [expected], rtol=1e-6)
 
 
 def test_squashed_entropy_against_integration():
-    head = action_heads.action_head(S.Box(-1.0, 2.0, (1,)), squash=True)
+    head = heads_of_spaces.action_head(S.Box(-1.0, 2.0, (1,)), squash=True)
     loc, log_std = np.meshgrid([-5.0, 0.0, 0.7, 5.0], [-5.0, -1.0, 0.0, 1.0, 2.0])
     loc, log_std = loc.ravel(), log_std.ravel()
     parameters = tf.constant(np.stack([loc, log_std], -1), tf.float32)
@@ -323,7 +323,7 @@ def test_squashed_entropy_against_integration():
 
 @pytest.mark.parametrize("space", BOXES.values(), ids=BOXES)
 def test_actions_at_the_bounds_are_finite(space):
-    head = action_heads.action_head(space, squash=True)
+    head = heads_of_spaces.action_head(space, squash=True)
     actions = tf.constant(np.stack([space.low, space.high]))
     parameters = tf.constant(parameters_of(head, 2))
     with tf.GradientTape() as tape:
@@ -336,7 +336,7 @@ def test_actions_at_the_bounds_are_finite(space):
 
 
 def test_far_raw_actions_keep_a_finite_log_density():
-    head = action_heads.action_head(S.Box(-1.0, 1.0, (1,)), squash=True)
+    head = heads_of_spaces.action_head(S.Box(-1.0, 1.0, (1,)), squash=True)
     raw = tf.constant([[-50.0], [50.0]])
     parameters = tf.constant([[-50.0, 0.0], [50.0, 0.0]])
     with tf.GradientTape() as tape:
@@ -353,7 +353,7 @@ def test_far_raw_actions_keep_a_finite_log_density():
 
 def head_of(space, squash=None, init_scale=1.0, **options):
     """The head whose deviations go through softplus, squashed where bounds are."""
-    return action_heads.action_head(
+    return heads_of_spaces.action_head(
         space, squash=squash, init_scale=init_scale, **options
     )
 
@@ -494,57 +494,12 @@ def test_tempered_deviations_of_narrow_dtypes(dtype):
         np.testing.assert_allclose(*deviations, rtol=0.05)
 
 
-# Configuration and what is refused.
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        *(S.Text(3), S.Sequence(S.Discrete(2))),
-        *(3, None, tf.TensorSpec([2], tf.int32), tf.TensorSpec([2], tf.string)),
-    ],
-    ids=str,
-)
-def test_spaces_without_a_head(space):
-    with pytest.raises(TypeError, match="`action_head`: `action_space` expected"):
-        action_heads.action_head(space)
-
-
-def test_the_part_without_a_head_is_named():
-    space = S.Dict(a=S.Discrete(2), b=S.Tuple([S.Box(-1.0, 1.0), S.Text(3)]))
-    with pytest.raises(TypeError, match=r"`action_space\['b'\]\[1\]` .*; got Text"):
-        action_heads.action_head(space)
-    space = S.Dict(a=S.Discrete(2), b=S.Box(-1.0, 1.0, (0,)))
-    with pytest.raises(ValueError, match=r"`action_space\['b'\]` must hold a number"):
-        action_heads.action_head(space)
-
-
-NOTHING = [S.Box(-1.0, 1.0, (0,)), S.Box(-1, 1, (2, 0)), S.Dict({}), S.Tuple([])]
-EMPTY = S.Box(np.zeros(2, "f"), np.array([0, 1], "f"))
-HALF = UNBOUNDED["half bounded"]
-NO_BOX = [S.Discrete(2), S.Tuple([S.Discrete(2)]), *UNBOUNDED.values(), EMPTY]
-REFUSED = [
-    *((space, {}, "`action_space` must hold a number") for space in NOTHING),
-    *((space, {"squash": True}, "`action_space` must hold") for space in NOTHING),
-    *((space, {"squash": True}, "`squash` expected a Box with") for space in NO_BOX),
-    (HALF, {"squash": None}, "`action_space` expected floats"),
-    (EMPTY, {"squash": None}, "`action_space` expected floats with finite bounds"),
-    (tf.TensorSpec([None]), {}, "`action_space` expected known dimensions"),
-    (S.Box(0, 2**20, (1,), np.int32), {}, "`action_space` .* at most 1048576 options"),
-    (S.Discrete(2), {"min_scale": 0.0}, "`min_scale` expected numbers > 0"),
-    (S.Discrete(2), {"init_scale": 1e-5}, "`init_scale` expected numbers in"),
-]
-
-
-@pytest.mark.parametrize(("space", "options", "match"), REFUSED)
-def test_spaces_that_are_refused(space, options, match):
-    with pytest.raises(ValueError, match=f"`action_head`: {match}"):
-        action_heads.action_head(space, **options)
+# What is refused.
 
 
 @pytest.mark.parametrize("space", [S.Discrete(3), S.Box(-1.0, 1.0, (2,))], ids=str)
 def test_parameters_are_floating(space):
-    head = action_heads.action_head(space)
+    head = heads_of_spaces.action_head(space)
     for call in (head.distribution, head.env_distribution):
         with pytest.raises(TypeError, match="Head`: `parameters` expected a floating"):
             call(tf.zeros([1, head.n_outputs], tf.int32))
@@ -563,7 +518,7 @@ STORED = {
 
 @pytest.mark.parametrize(("space", "actions"), STORED.values(), ids=STORED)
 def test_stored_actions_are_one_for_each_row(space, actions):
-    head = action_heads.action_head(space)
+    head = heads_of_spaces.action_head(space)
     parameters = np.zeros([4, head.n_outputs], np.float32)
     for log_prob in (head.log_prob, head.host_log_prob, tf.function(head.log_prob)):
         assert log_prob(parameters, actions).shape == (4,)
@@ -575,7 +530,7 @@ def test_stored_actions_are_one_for_each_row(space, actions):
 @pytest.mark.parametrize("name", ["discrete", "multi", "binary", "table"])
 def test_stored_choices_are_options(name):
     space, actions = STORED[name]
-    head = action_heads.action_head(space)
+    head = heads_of_spaces.action_head(space)
     parameters = np.zeros([4, head.n_outputs], np.float32)
     for log_prob in (head.log_prob, head.host_log_prob):
         with pytest.raises(TypeError, match="`actions` expected integers"):
@@ -588,7 +543,7 @@ def test_stored_choices_are_options(name):
 
 
 def test_a_batch_of_unknown_rows_has_log_probs():
-    head = action_heads.action_head(S.Discrete(3))
+    head = heads_of_spaces.action_head(S.Discrete(3))
     specs = [tf.TensorSpec([None, 3]), tf.TensorSpec([None], tf.int32)]
     log_prob = tf.function(head.log_prob, input_signature=specs)
     found = log_prob(np.zeros([4, 3], np.float32), np.zeros(4, np.int32))
@@ -597,7 +552,7 @@ def test_a_batch_of_unknown_rows_has_log_probs():
 
 @pytest.mark.parametrize("squash", [False, True])
 def test_entropy_of_a_single_row(squash):
-    head = action_heads.action_head(S.Dict(x=S.Box(-2.0, 2.0, (2,))), squash=squash)
+    head = heads_of_spaces.action_head(S.Dict(x=S.Box(-2.0, 2.0, (2,))), squash=squash)
     rows = tf.constant(np.random.default_rng(0).normal(size=[3, 4]), tf.float32)
     each = [head.entropy(row) for row in rows]
     assert {x.shape.rank for x in each} == {0}

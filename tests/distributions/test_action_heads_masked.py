@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.distributions import action_heads, epsilon_greedy
+from tfrl.distributions import epsilon_greedy, heads_of_spaces
 from tfrl.host import heads
 
 S = gym.spaces
 
 
 def test_masks_by_hand():
-    head = action_heads.action_head(S.MultiDiscrete([2, 3]))
+    head = heads_of_spaces.action_head(S.MultiDiscrete([2, 3]))
     logits = np.log(np.array([[1.0, 3.0, 1.0, 2.0, 5.0]], np.float32))
     mask = np.array([[True, False, True, True, False]])
     host = head.host_masked(logits, mask)
@@ -43,11 +43,11 @@ def test_masks_by_hand():
 
 
 def test_temperature_by_hand():
-    head = action_heads.action_head(S.Discrete(2))
+    head = heads_of_spaces.action_head(S.Discrete(2))
     for tempered in (head.tempered, head.host_tempered):
         out = tempered(np.array([[1.0, -np.inf]], np.float32), 0.5)
         np.testing.assert_array_equal(out, [[2.0, -np.inf]])
-    head = action_heads.action_head(S.Box(-1.0, 1.0, (1,)))
+    head = heads_of_spaces.action_head(S.Box(-1.0, 1.0, (1,)))
     for tempered in (head.tempered, head.host_tempered):
         out = np.asarray(tempered(np.array([[3.0, np.log(0.2)]], np.float32), 4.0))
         np.testing.assert_allclose(out, [[3.0, np.log(0.8)]], rtol=1e-5)
@@ -57,7 +57,7 @@ def test_temperature_by_hand():
 
 @pytest.mark.parametrize("space", [S.Discrete(3), S.MultiDiscrete([1, 2])], ids=str)
 def test_masks_that_do_not_fit(space):
-    head = action_heads.action_head(space)
+    head = heads_of_spaces.action_head(space)
     parameters = np.zeros([2, 3], np.float32)
     for masked in (head.masked, head.host_masked):
         with pytest.raises(TypeError, match="CategoricalHead`: `mask` expected bool"):
@@ -71,7 +71,7 @@ def test_masks_that_do_not_fit(space):
 @pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan])
 def test_temperatures_are_positive(temperature):
     for space in (S.Discrete(3), S.Box(-1.0, 1.0, (1,)), S.Tuple([S.Discrete(2)])):
-        head = action_heads.action_head(space)
+        head = heads_of_spaces.action_head(space)
         parameters = np.zeros([1, head.n_outputs], np.float32)
         for tempered in (head.tempered, head.host_tempered):
             with pytest.raises(ValueError, match="`temperature` expected a number > 0"):
@@ -81,8 +81,8 @@ def test_temperatures_are_positive(temperature):
 @pytest.mark.parametrize("shape", [(1, 3), (2, 3), (5, 3), (4, 1, 3), ()], ids=str)
 def test_masks_are_one_for_all_rows_or_one_for_each(shape):
     mask, values = np.ones(shape, bool), np.zeros([4, 3], np.float32)
-    press = action_heads.action_head(S.Discrete(3))
-    nested = action_heads.action_head(S.Tuple([S.Discrete(3)]))
+    press = heads_of_spaces.action_head(S.Discrete(3))
+    nested = heads_of_spaces.action_head(S.Tuple([S.Discrete(3)]))
     for call in (
         *(press.masked, press.host_masked, nested.masked, nested.host_masked),
         lambda values, mask: epsilon_greedy.epsilon_greedy_logits(values, 0.1, mask),
@@ -95,7 +95,7 @@ def test_masks_are_one_for_all_rows_or_one_for_each(shape):
 
 
 def test_masked_options_are_never_drawn():
-    head = action_heads.action_head(S.Discrete(3))
+    head = heads_of_spaces.action_head(S.Discrete(3))
     parameters = np.tile(np.array([0.0, -np.inf, 1.0], np.float32), (2000, 1))
     assert 1 not in head.sample(parameters, seed=[3, 7]).numpy()
     assert 1 not in head.host_sample(parameters, np.random.default_rng(0))

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl.core import spaces
-from tfrl.distributions import action_heads, product
+from tfrl.distributions import action_heads, heads_of_spaces, product
 
 tfd = tfp.distributions
 S = gym.spaces
@@ -64,7 +64,7 @@ def rows_of(actions, n_rows):
 
 @EVERY_HEAD
 def test_actions_lie_in_the_space(space, squash):
-    head = action_heads.action_head(space, squash=squash)
+    head = heads_of_spaces.action_head(space, squash=squash)
     parameters = parameters_of(head, 20)
     for raw in (
         head.sample(parameters, SEED),
@@ -83,7 +83,7 @@ def test_actions_lie_in_the_space(space, squash):
 
 @EVERY_HEAD
 def test_all_is_the_sum_of_the_leaves(space, squash):
-    head = action_heads.action_head(space, squash=squash)
+    head = heads_of_spaces.action_head(space, squash=squash)
     leaves = leaves_of(head)
     parameters = parameters_of(head, 7)
     each = split(head, parameters)
@@ -105,7 +105,7 @@ def test_all_is_the_sum_of_the_leaves(space, squash):
 
 @EVERY_HEAD
 def test_host_equals_tensorflow(space, squash):
-    head = action_heads.action_head(space, squash=squash)
+    head = heads_of_spaces.action_head(space, squash=squash)
     parameters = parameters_of(head, 7)
     raw = head.sample(parameters, SEED)
     plain = tf.nest.map_structure(lambda x: x.numpy(), raw)
@@ -130,7 +130,7 @@ def test_host_equals_tensorflow(space, squash):
 
 @EVERY_HEAD
 def test_plain_heads_act_alike_and_need_no_tensorflow(space, squash):
-    head = action_heads.action_head(space, squash=squash)
+    head = heads_of_spaces.action_head(space, squash=squash)
     plain = pickle.loads(pickle.dumps(head.plain()))
     assert b"tfrl.distributions" not in pickle.dumps(plain)
     parameters = parameters_of(head, 5)
@@ -146,7 +146,7 @@ def test_plain_heads_act_alike_and_need_no_tensorflow(space, squash):
     ("space", "squash"), default_rows.params(HEADS, ["pair squashed"])
 )
 def test_compiles(space, squash):
-    head = action_heads.action_head(space, squash=squash)
+    head = heads_of_spaces.action_head(space, squash=squash)
 
     @tf.function(jit_compile=True)
     def everything(parameters, seed):
@@ -182,7 +182,7 @@ def test_compiles(space, squash):
 
 
 def test_no_row():
-    head = action_heads.action_head(SPACES["nested"])
+    head = heads_of_spaces.action_head(SPACES["nested"])
     parameters = np.zeros([0, head.n_outputs], np.float32)
     for raw, log_prob, to_env in [
         (head.sample(parameters, SEED), head.log_prob, head.to_env),
@@ -198,7 +198,7 @@ def test_no_row():
 
 
 def test_against_distributions_of_tfp():
-    head = action_heads.action_head(PAIR)
+    head = heads_of_spaces.action_head(PAIR)
     parameters = parameters_of(head, 4)
     logits, loc, log_std = np.split(parameters, [3, 5], axis=-1)
     oracle = tfd.JointDistributionNamed(
@@ -217,7 +217,7 @@ def test_against_distributions_of_tfp():
 
 
 def test_parts_draw_independently():
-    head = action_heads.action_head(S.Tuple([S.Discrete(2)] * 2))
+    head = heads_of_spaces.action_head(S.Tuple([S.Discrete(2)] * 2))
     for raw in (
         head.sample(np.zeros([20_000, 4], np.float32), SEED),
         head.host_sample(np.zeros([20_000, 4], "f"), np.random.default_rng(0)),
@@ -228,7 +228,7 @@ def test_parts_draw_independently():
 
 
 def test_masks_and_temperature_by_hand():
-    head = action_heads.action_head(SPACES["nested"])
+    head = heads_of_spaces.action_head(SPACES["nested"])
     # The order of the nest: b.x, b.y, z[0], z[1]; deviations of b.y and z[1] at last.
     parameters = np.arange(1.0, 12.0, dtype=np.float32)[None]
     mask = np.array([[True, False, True, False, True]])
@@ -253,16 +253,16 @@ def test_masks_and_temperature_by_hand():
 
 def test_heads_are_hashable_configuration():
     space = SPACES["nested"]
-    one, other = action_heads.action_head(space), action_heads.action_head(space)
+    one, other = heads_of_spaces.action_head(space), heads_of_spaces.action_head(space)
     one.host_mode(parameters_of(one, 1))
     assert (one, hash(one)) == (other, hash(other))
-    assert one != action_heads.action_head(space, squash=True)
-    assert one == action_heads.action_head(spaces.spec_from_space(space))
+    assert one != heads_of_spaces.action_head(space, squash=True)
+    assert one == heads_of_spaces.action_head(spaces.spec_from_space(space))
 
 
 def test_nests_that_do_not_fit():
-    head = action_heads.action_head(PAIR)
-    pair = action_heads.action_head(S.Tuple([BOX, HALF]))
+    head = heads_of_spaces.action_head(PAIR)
+    pair = heads_of_spaces.action_head(S.Tuple([BOX, HALF]))
     for call in (head.to_env, head.from_env, head.host_to_env):
         with pytest.raises(ValueError, match="`actions` expected a dict of"):
             call({"press": np.zeros(2, np.int32)})
@@ -283,7 +283,7 @@ def test_nests_that_do_not_fit():
 
 def test_parts_in_the_order_of_the_nest_scales_last():
     space = S.Dict(a=S.Tuple([S.Discrete(2), S.Box(0.0, 1.0, (1,))]), b=S.Discrete(3))
-    head = action_heads.action_head(space, squash=None, init_scale=1.0)
+    head = heads_of_spaces.action_head(space, squash=None, init_scale=1.0)
     dist = head.env_distribution(tf.constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 0.0]))
     assert isinstance(dist, product.Product)
     choice, normal = dist.distributions["a"]
@@ -303,7 +303,7 @@ SMALL = S.Dict(
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
 def test_actions_of_all_integers_are_scored(jit):
-    head = action_heads.action_head(SMALL)
+    head = heads_of_spaces.action_head(SMALL)
     parameters = parameters_of(head, 6)
     raw = head.sample(parameters, SEED)
     actions = head.to_env(raw)
@@ -319,7 +319,7 @@ def test_actions_of_all_integers_are_scored(jit):
 
 
 def test_numbered_choices_of_all_integers():
-    head = action_heads.action_head(S.Box(-2, 1, (), np.int8))
+    head = heads_of_spaces.action_head(S.Box(-2, 1, (), np.int8))
     dist = head.env_distribution(np.log(np.float32([0.1, 0.2, 0.3, 0.4])))
     values = tf.constant([-3, -2, 0, 1, 2], tf.int8)
     np.testing.assert_allclose(dist.prob(values), [0, 0.1, 0.3, 0.4, 0], rtol=1e-5)

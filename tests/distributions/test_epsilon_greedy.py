@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tfrl.distributions import action_heads, epsilon_greedy
+from tfrl.distributions import epsilon_greedy, heads_of_spaces
 from tfrl.host import heads
 
 S = gym.spaces
@@ -26,7 +26,7 @@ def test_epsilon_greedy_by_hand(epsilon, with_mask):
             assert logits.dtype == dtype
             np.testing.assert_allclose(np.exp(logits), expected, rtol=1e-5, atol=1e-7)
             assert np.all(np.isneginf(logits) == (expected == 0))
-    head = action_heads.action_head(S.Discrete(4))
+    head = heads_of_spaces.action_head(S.Discrete(4))
     assert np.isfinite(head.log_prob(logits, best)[:1]).all()
 
 

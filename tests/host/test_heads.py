@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tfrl.distributions import action_heads
+from tfrl.distributions import heads_of_spaces
 from tfrl.host import heads
 
 S = gym.spaces
@@ -56,7 +56,7 @@ def test_unsquashed_actions_are_clipped():
     ids=["discrete", "multi", "binary", "box"],
 )
 def test_plain_heads_act_alike_and_need_no_tensorflow(space):
-    full = action_heads.action_head(space)
+    full = heads_of_spaces.action_head(space)
     plain = full.plain()
     assert b"action_heads" not in pickle.dumps(plain)
     assert plain.n_outputs == full.n_outputs
@@ -77,7 +77,7 @@ def test_plain_heads_act_alike_and_need_no_tensorflow(space):
     "space", [S.MultiDiscrete([2, 4]), S.Box(-1, 1, (3,))], ids=["multi", "box"]
 )
 def test_other_numbers_of_parameters_are_refused(space):
-    head = action_heads.action_head(space).plain()
+    head = heads_of_spaces.action_head(space).plain()
     draw = lambda x: head.host_sample(x, np.random.default_rng(0))  # noqa: E731
     n = head.n_outputs
     for call in (head.host_mode, draw):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl.agents import train_state
-from tfrl.distributions import action_heads
+from tfrl.distributions import heads_of_spaces
 from tfrl.policies import critics
 
 S = gym.spaces
@@ -73,11 +73,11 @@ def test_hidden_layers_are_dropped_and_normalized():
     ids=["squashed", "clipped", "beyond", "free", "choice", "choices"],
 )
 def test_features_of_actions(space, squash, raw, expected):
-    head = action_heads.action_head(space, squash=squash)
+    head = heads_of_spaces.action_head(space, squash=squash)
     features = critics.action_features(head, tf.constant(raw))
     np.testing.assert_allclose(features, expected, rtol=1e-6)
     assert features.shape[-1] == critics.n_action_features(head)
-    pair = action_heads.action_head(S.Dict(b=space, a=S.Discrete(2)), squash=None)
+    pair = heads_of_spaces.action_head(S.Dict(b=space, a=S.Discrete(2)), squash=None)
     if squash or not pair.has_log_std:
         both = {"a": tf.constant([0]), "b": tf.constant(raw)}
         found = critics.action_features(pair, both)

@@ -12,7 +12,7 @@ from tfrl.agents.off_policy import dqn, rainbow
 from tfrl.environments import vector
 from tfrl.policies import host_policy
 from tfrl.training import cadence, experience
-from tfrl.training.collecting import collection
+from tfrl.training.collecting import _delivery, collection
 
 BITS = functools.partial(
     vector.make_vec,
@@ -76,7 +76,7 @@ def test_goals_are_rewarded_as_the_environment_does(relabel, ratio):
     rng = np.random.default_rng(0)
     replay = experience.replay_of(config, specs, 2, rng, envs)
     played = collector.collect(host, rng)
-    experience.add_trajectory(replay.store, played)
+    _delivery.add_trajectory(replay.store, played)
     data = replay.sample(200).data
     later = data.next_observations
     is_met = (later["achieved_goal"] == later["desired_goal"]).all(-1)

@@ -10,6 +10,7 @@ The noise is drawn apart, for the rows of the global batch, so that replicas tha
 them draw what one draws alone.
 """
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl._internal import checks, draws
-from tfrl.agents import agent, train_state
+from tfrl.agents import agent, gradient_transforms, train_state
 from tfrl.core import random, records
 from tfrl.policies import actor, critics
 
@@ -172,9 +173,10 @@ def made(
     spaces = observation_space, action_space
     agent.check_spaces(config, *spaces)
     own, own_critics = critics.parted_network(network, *spaces, config.n_critics, seed)
+    optimizer = functools.partial(gradient_transforms.adam, **(adam or {}))
     policy = actor.ActorPolicy.create(
         *spaces,
-        learner=agent.learner(config, **(adam or {})),
+        learner=agent.learner(config, optimizer),
         network=own,
         hidden_units=config.hidden_units,
         activation=config.activation,
@@ -194,7 +196,7 @@ def made(
         n_outputs=n_outputs,
         **of_critics,
     )
-    learn = agent.learner(config, rate="critic_learning_rate", **(adam or {}))
+    learn = agent.learner(config, optimizer, "critic_learning_rate")
     return policy, learn(built)
 
 

@@ -14,10 +14,10 @@ from tfrl.distributions.action_heads import (
     CategoricalHead,
     CompositeHead,
     NormalHead,
-    action_head,
 )
 from tfrl.distributions.divergence import normal_divergence
 from tfrl.distributions.epsilon_greedy import epsilon_greedy_logits
+from tfrl.distributions.heads_of_spaces import action_head
 
 if TYPE_CHECKING:
     from tfrl.distributions.affine import AffineTransformedDistribution

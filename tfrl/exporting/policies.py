@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.core import pytree, spaces, specs
-from tfrl.distributions import action_heads
+from tfrl.distributions import action_heads, heads_of_spaces
 from tfrl.exporting import _graphs, endpoints
 from tfrl.policies import network_policy
 
@@ -124,7 +124,7 @@ def policy_endpoints(
     inputs: dict[str, Any] = {**policy_inputs(observation_space, taken)}
     head = policy.head
     _check_space(where, "action_space", action_space)
-    if action_heads.action_head(action_space) != _plain(head):
+    if heads_of_spaces.action_head(action_space) != _plain(head):
         raise ValueError(
             f"`{where}`: `action_space` expected that of the policy, {head}; got "
             f"{action_space}"

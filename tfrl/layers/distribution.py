@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.core import spaces, specs
-from tfrl.distributions import action_heads
+from tfrl.distributions import heads_of_spaces
 from tfrl.layers import _configs
 
 # What to do with floats that have bounds, by the name of the family.
@@ -89,7 +89,7 @@ class DistributionHead(keras.layers.Layer):
         self._spec = lambda: action_spec
         leaves = tf.nest.flatten(action_spec)
         floats = any(getattr(x, "dtype", tf.int32).is_floating for x in leaves)
-        self.action_head = action_heads.action_head(
+        self.action_head = heads_of_spaces.action_head(
             action_spec,
             squash=_SQUASH[family] if floats else None,
             init_scale=init_scale,

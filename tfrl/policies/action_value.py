@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.distributions import action_heads, epsilon_greedy
+from tfrl.distributions import epsilon_greedy, heads_of_spaces
 from tfrl.host import exploring, heads
 from tfrl.policies import _keras_models, network_policy, networks
 
@@ -88,7 +88,7 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
         where, expected = "ActionValuePolicy", "a Discrete space, whose choices count"
         kind = gym.spaces.Discrete
         checks.check_type(where, "action_space", action_space, kind, expected)
-        head = action_heads.action_head(action_space)
+        head = heads_of_spaces.action_head(action_space)
         n_outputs, n_atoms = head.n_outputs, 1
         if distribution is not None:
             n_outputs = distribution.n_outputs(head.n_outputs)
@@ -107,7 +107,7 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
                     noise,
                 )
             else:
-                wide = action_heads.action_head(gym.spaces.Discrete(n_outputs))
+                wide = heads_of_spaces.action_head(gym.spaces.Discrete(n_outputs))
                 built = _keras_models.given(
                     network, space, action_space, wide, seed=seed
                 )

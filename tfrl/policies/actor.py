@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import pytree
-from tfrl.distributions import action_heads
+from tfrl.distributions import heads_of_spaces
 from tfrl.host import exploring
 from tfrl.policies import _state_noise, feedforward, network_policy, networks
 
@@ -140,7 +140,7 @@ class ActorPolicy(network_policy.NetworkPolicy):
                 `network` do not fit the head; if `noise_steps` comes with other actions
                 than a Box of floats, or with a `network`.
         """
-        head = action_heads.action_head(action_space, squash=squash)
+        head = heads_of_spaces.action_head(action_space, squash=squash)
         if noise_steps is not None:
             _state_noise.check(cls.__name__, noise_steps, head, network)
             return StateNoiseActorPolicy._made(

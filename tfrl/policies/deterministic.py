@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.core import initializers
-from tfrl.distributions import action_heads
+from tfrl.distributions import action_heads, heads_of_spaces
 from tfrl.host import exploring
 from tfrl.policies import feedforward, network_policy, networks
 
@@ -174,7 +174,7 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
         """
         checks.check_within("DeterministicPolicy", "noise", noise, 0.0, np.inf)
         checks.check_finite("DeterministicPolicy", "noise", noise)
-        head = action_heads.action_head(action_space, squash=squash)
+        head = heads_of_spaces.action_head(action_space, squash=squash)
         if not isinstance(head, action_heads.NormalHead):
             where, expected = "DeterministicPolicy", "a Box of floats"
             raise checks.wrong_type(where, "action_space", action_space, expected)

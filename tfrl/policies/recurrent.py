@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.core import pytree
-from tfrl.distributions import action_heads
+from tfrl.distributions import heads_of_spaces
 from tfrl.policies import _keras_models, feedforward, network_policy, networks
 
 CELLS = ("gru", "lstm")
@@ -262,7 +262,7 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
         """
         checks.check_whole_number("RecurrentPolicy", "units", units, low=1)
         checks.check_one_of("RecurrentPolicy", "cell", cell, CELLS)
-        head = action_heads.action_head(action_space, squash=squash)
+        head = heads_of_spaces.action_head(action_space, squash=squash)
         initial = log_std if head.has_log_std else None
         n_beside = 0 if initial is None else head.n_log_stds
         size = units

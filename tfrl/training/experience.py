@@ -5,7 +5,6 @@ sources below them are where a running trainer gets it from, and what it resumes
 """
 
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,18 +12,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, durable, gym_checks
+from tfrl._internal import checks, durable
 from tfrl.core import records, spaces
 from tfrl.environments import goals
-from tfrl.replay import data_buffer, episodes, ring_buffer
+from tfrl.replay import episodes
 from tfrl.replay.disk import saving
 from tfrl.replay.sampling import prioritized, transitions, uniform
 from tfrl.training import _frame_stacks, _recorded_rows
-from tfrl.training.collecting import collection
-
-# Takes a `Trajectory` `[T, N, ...]` of NumPy arrays and the numbers `[N]` of its
-# environments in a store.
-Deliver = Callable[[records.Trajectory, np.ndarray], None]
+from tfrl.training.collecting import _delivery, collection
 
 _SAMPLERS = ("uniform", "prioritized")
 # Of agents that do not say otherwise.
@@ -131,7 +126,7 @@ class Replayed:
         checks.check_one_of(where, "sampler", self.sampler, _SAMPLERS)
         if self.relabel is not None:
             checks.check_one_of(where, "relabel", self.relabel, transitions.STRATEGIES)
-        least = max(self.learning_starts, self.batch_size or 1)
+        least = max(self.learning_starts, self.batch_size)
         if self.capacity < least:
             raise ValueError(
                 f"`{where}`: `capacity` expected at least `learning_starts` and "
@@ -167,12 +162,13 @@ class Replayed:
             ValueError: if that is none.
             TypeError: if `updates_per_step` is None; see `for_agent`.
         """
-        checks.check_positive("Replayed", "updates_per_step", self.updates_per_step)
-        count = round(self.updates_per_step * self.n_steps * n_envs)
+        ratio: Any = self.updates_per_step
+        checks.check_positive("Replayed", "updates_per_step", ratio)
+        count = round(ratio * self.n_steps * n_envs)
         if not count:
             raise ValueError(
                 "`Replayed`: `updates_per_step` expected a gradient step per epoch at "
-                f"least; got {self.updates_per_step} of {self.n_steps * n_envs} steps; "
+                f"least; got {ratio} of {self.n_steps * n_envs} steps; "
                 f"raise it, or `n_steps` ({self.n_steps})"
             )
         return count
@@ -226,95 +222,6 @@ class FromDataset:
             raise checks.wrong_type("FromDataset", "data", self.data, expected)
 
 
-def add_trajectory(
-    store: episodes.EpisodeStore,
-    trajectory: records.Trajectory,
-    env_ids: np.ndarray | None = None,
-) -> None:
-    """Adds what is experience of a trajectory; rows that only reset are left out.
-
-    Args:
-        store: of the trajectory's environments.
-        trajectory: `[T, N]` of NumPy arrays.
-        env_ids: `[N]`, their numbers in the store; None for all in order.
-    """
-    for t, valid in enumerate(trajectory.valid):
-        ids = env_ids
-        if not valid.all():
-            ids = np.flatnonzero(valid) if ids is None else ids[valid]
-        if ids is not None and not len(ids):
-            continue
-        rows = slice(None) if valid.all() else valid
-        step = tf.nest.map_structure(lambda x, t=t, rows=rows: x[t][rows], trajectory)
-        columns = step._asdict()
-        for name in ("valid", "log_probs", "states"):
-            del columns[name]
-        store.add(**columns, env_ids=ids)
-
-
-def deliver_to(store: Any, n_envs: int, gamma: float) -> Deliver:
-    """Returns what puts rows of actors into a store; see `Actors`."""
-    is_batch = isinstance(store, data_buffer.DataBuffer)
-    if not is_batch and not isinstance(
-        store, episodes.EpisodeStore | ring_buffer.RingBuffer
-    ):
-        return lambda trajectory, env_ids: store(
-            tf.nest.map_structure(np.array, trajectory), env_ids
-        )
-    if not is_batch and store.num_environments != n_envs:
-        raise ValueError(
-            f"`Actors`: `store` expected {n_envs} environments, those of all actors; "
-            f"got {store.num_environments}; make it with num_environments={n_envs}"
-        )
-    if isinstance(store, episodes.EpisodeStore):
-        store.cut()
-        return functools.partial(add_trajectory, store)
-    packed = _packing(store.storage.data_spec, gamma)
-
-    def add_batch(trajectory: records.Trajectory, _: np.ndarray) -> None:
-        valid = trajectory.valid
-        if valid.all():
-            flat = _each(trajectory, lambda x: x.reshape(-1, *x.shape[2:]))
-        else:
-            flat = _each(trajectory, lambda x: x[valid])
-        store.add_batch(packed(flat))
-
-    def enqueue(trajectory: records.Trajectory, env_ids: np.ndarray) -> None:
-        for t, valid in enumerate(trajectory.valid):
-            rows = slice(None) if valid.all() else valid
-            if valid.any():
-                step = _each(trajectory, lambda x, t=t, rows=rows: x[t][rows])
-                store.enqueue(packed(step), env_ids[rows])
-
-    return add_batch if is_batch else enqueue
-
-
-def _each(trajectory: records.Trajectory, function: Callable[..., Any]) -> list[Any]:
-    """What a function makes of all arrays of the columns that are not empty."""
-    return [gym_checks.mapped(function, x) for x in trajectory if len(x)]
-
-
-def _packing(spec: Any, gamma: float) -> Callable[[list[np.ndarray]], Any]:
-    """Returns what picks the columns that a spec names and packs them as it does."""
-    names = tuple(spec) if isinstance(spec, dict) else getattr(spec, "_fields", ())
-    known = (*records.Trajectory._fields, "discounts")
-    if not names or not {*names} <= {*known}:
-        raise ValueError(
-            f"`Actors`: `store` expected rows with names among {list(known)}, such "
-            f"as a tfrl.core.Transition; got {spec}; pass a function that adds to "
-            "the buffer"
-        )
-    kind: Any = dict if isinstance(spec, dict) else type(spec)
-
-    def packed(columns: list[np.ndarray]) -> Any:
-        found = records.Trajectory(*columns)._asdict()
-        if "discounts" in names:
-            found["discounts"] = (gamma * ~found["terminated"]).astype(np.float32)
-        return kind(**{name: found[name] for name in names})
-
-    return packed
-
-
 class Minibatches:
     """Minibatches of a replay, several at once, and the priorities that they get.
 
@@ -324,7 +231,7 @@ class Minibatches:
         batch_size: of a minibatch, B.
     """
 
-    def __init__(self, where: str, replay: Any, batch_size: int) -> None:
+    def __init__(self, where: str, replay: Any, batch_size: Any) -> None:
         self._where, self._replay, self._size = where, replay, batch_size
         self._indices: Any = None
 
@@ -463,9 +370,8 @@ class _Replay(Latest):
         draws = np.random.default_rng([seed, 7])
         self._replay: Any = replay_of(config, specs, n_envs, draws, collector.envs)
         self._parts = collector.parts
-        self._minibatches = Minibatches(
-            "`Trainer`: `experience`", self._replay, config.batch_size
-        )
+        where, size = "`Trainer`: `experience`", config.batch_size
+        self._minibatches = Minibatches(where, self._replay, size)
         self._on_disk = ReplaysOnDisk({"replay": self._replay})
 
     def gathered(
@@ -477,7 +383,7 @@ class _Replay(Latest):
         for part, env_ids, is_new in self._parts(trajectory):
             if is_new:
                 self._replay.store.cut(env_ids)
-            add_trajectory(self._replay.store, part, env_ids)
+            _delivery.add_trajectory(self._replay.store, part, env_ids)
         if env_steps < self._starts or not self._replay.size:
             return None, env_steps
         drawn = self._minibatches.drawn(self._count)

@@ -12,7 +12,7 @@ from tfrl.agents import gradient_transforms, train_state
 from tfrl.agents.offline import bc
 from tfrl.agents.on_policy import ppo
 from tfrl.core import records
-from tfrl.distributions import action_heads
+from tfrl.distributions import heads_of_spaces
 from tfrl.environments import vector
 from tfrl.training import evaluation
 
@@ -141,7 +141,7 @@ def test_dense_layers_act_in_numpy_as_in_tensorflow(head, functional):
     if functional:
         model = keras.Model(model.inputs, model.outputs[0])
     tx = gradient_transforms.adam(0.1)
-    kind = head and action_heads.action_head(head)
+    kind = head and heads_of_spaces.action_head(head)
     agent = bc.BCAgent(train_state.TrainState.create(model, tx=tx), head=kind)
     x = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
     batch = make_batch(head or S.Discrete(4))

@@ -29,8 +29,7 @@ from tfrl.host import networks, shared_rows
 from tfrl.policies import actor_critic, host_policy
 from tfrl.replay import data_buffer, episodes, ring_buffer
 from tfrl.replay.sampling import prioritized, transitions, uniform
-from tfrl.training import experience
-from tfrl.training.collecting import _actor_policies, actors
+from tfrl.training.collecting import _actor_policies, _delivery, actors
 
 TRANSITION = records.Transition(
     tf.TensorSpec([4]),
@@ -392,7 +391,7 @@ def taken(store, n_steps=200, **kwargs):
     """Plays into a store and returns the intake, stopped."""
     playing, sources = new_actors(**kwargs)
     n_envs = sum(len(source.env_ids) for source in sources)
-    intake = actors._Intake(sources, experience.deliver_to(store, n_envs, 0.9))
+    intake = actors._Intake(sources, _delivery.deliver_to(store, n_envs, 0.9))
     play(playing, sources, n_steps)
     intake.stop()
     intake.check()
@@ -504,7 +503,7 @@ def test_stores_that_do_not_fit():
         episodes.EpisodeStore(STEP["observations"], STEP["actions"], 100, 7),
     ):
         with pytest.raises(ValueError, match="`Actors`: `store` expected"):
-            experience.deliver_to(store, 6, 0.9)
+            _delivery.deliver_to(store, 6, 0.9)
 
 
 def ended(intake):
@@ -517,7 +516,7 @@ def test_failure_of_the_store_is_raised():
         raise ValueError("no space left")
 
     playing, sources = new_actors()
-    intake = actors._Intake(sources, experience.deliver_to(store, 6, 0.9))
+    intake = actors._Intake(sources, _delivery.deliver_to(store, 6, 0.9))
     play(playing, sources, 1)
     assert ended(intake)
     with pytest.raises(RuntimeError, match="no space left") as caught:

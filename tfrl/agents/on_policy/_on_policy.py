@@ -67,12 +67,11 @@ class OnPolicyAgent(pytree.PyTreeNode):
                 replicas cannot share them evenly; if what the policy remembered, or a
                 log-probability that is asked for, is missing.
         """
-        config = self.config
+        config, policy = self.config, self.policy
         trajectory = self._given(f"{type(config).__name__}.update", trajectory)
         n_rows = trajectory.rewards.shape[0] * trajectory.rewards.shape[1]
-        step = self.policy.state.step
-        hyper = agent.settings_at(config, progress, self._scheduled, step)
-        learner = self.replace(policy=self.policy.lent())
+        hyper = agent.settings_at(config, progress, self._scheduled, policy.state.step)
+        learner = self.replace(policy=policy.lent())
         counts = n_gradient_steps(config, n_rows), config.minibatch_size or n_rows
         work = replicated.Work(learner.policy.state, *counts)
         if work.is_brief or not tf.executing_eagerly():

@@ -18,8 +18,7 @@ from tfrl.core import records
 from tfrl.host import networks, shared_rows
 from tfrl.policies import host_policy, network_policy
 from tfrl.replay import episodes, ring_buffer
-from tfrl.training import experience
-from tfrl.training.collecting import _actor_policies, _actor_processes
+from tfrl.training.collecting import _actor_policies, _actor_processes, _delivery
 
 # Few large pieces cost less than many small ones; half a queue is soon enough.
 _PAUSES = 5e-4, 1e-2
@@ -54,7 +53,7 @@ class _Intake:
         changed: notified when rows came or all is over; hold it to read the numbers.
     """
 
-    def __init__(self, sources: list[_Source], deliver: experience.Deliver) -> None:
+    def __init__(self, sources: list[_Source], deliver: _delivery.Deliver) -> None:
         self._sources, self._deliver = sources, deliver
         self.env_steps = np.zeros(len(sources), np.int64)
         self.versions = np.zeros(len(sources), np.int64)
@@ -274,7 +273,7 @@ class Actors:
         )
         try:
             n_envs = sum(len(source.env_ids) for source in sources)
-            deliver = experience.deliver_to(store, n_envs, float(gamma))
+            deliver = _delivery.deliver_to(store, n_envs, float(gamma))
             self._intake = _Intake(sources, deliver)
         except BaseException:
             _actor_processes.stop_all([source.actor for source in sources])

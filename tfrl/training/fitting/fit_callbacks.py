@@ -48,8 +48,8 @@ from tfrl.policies import policy as policies
 from tfrl.replay import episodes
 from tfrl.schedules import progress, schedulers
 from tfrl.summaries.filming import video
-from tfrl.training import evaluation, experience
-from tfrl.training.collecting import collection
+from tfrl.training import evaluation
+from tfrl.training.collecting import _delivery, collection
 from tfrl.training.fitting import _fit_data
 
 
@@ -319,7 +319,7 @@ class Collect(_fit_data.StepCounter, Playing):
     def _collect(self, model: Any) -> None:
         played = self.trajectory(model)
         if isinstance(self._store, episodes.EpisodeStore):
-            experience.add_trajectory(self._store, played)
+            _delivery.add_trajectory(self._store, played)
         else:
             self._store(played)
 
