@@ -126,7 +126,7 @@ class Replayed:
         checks.check_one_of(where, "sampler", self.sampler, _SAMPLERS)
         if self.relabel is not None:
             checks.check_one_of(where, "relabel", self.relabel, transitions.STRATEGIES)
-        least = max(self.learning_starts, self.batch_size)
+        least = max(self.learning_starts, self.batch_size or 1)
         if self.capacity < least:
             raise ValueError(
                 f"`{where}`: `capacity` expected at least `learning_starts` and "
