@@ -221,6 +221,8 @@ class Walkable(gym.Wrapper):
 
 SAVES = keras.callbacks.ModelCheckpoint("x.keras")
 KEEPS_BEST = keras.callbacks.EarlyStopping(restore_best_weights=True)
+LOOKS_AT_BATCHES = keras.callbacks.TerminateOnNaN()
+SWAPS = keras.callbacks.SwapEMAWeights()
 WRITES_ROWS = keras.callbacks.CSVLogger("x.csv")
 
 
@@ -238,6 +240,8 @@ WRITES_ROWS = keras.callbacks.CSVLogger("x.csv")
         (TypeError, "callbacks", [print], "callbacks of Keras"),
         (TypeError, "callbacks", [SAVES], ""),
         (TypeError, "callbacks", [KEEPS_BEST], ""),
+        (TypeError, "callbacks", [LOOKS_AT_BATCHES], "got TerminateOnNaN; leave it o"),
+        (TypeError, "callbacks", [SWAPS], "got SwapEMAWeights; leave it out"),
         (TypeError, "callbacks", [WRITES_ROWS], "got CSVLogger, .*`metrics.csv`"),
         (TypeError, "agent", 3, "expected hyper-param"),
         (TypeError, "agent", ppo.PPO, "expected hyper-param"),

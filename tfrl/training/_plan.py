@@ -31,6 +31,11 @@ _OF_MODELS = (
     keras.callbacks.ReduceLROnPlateau,
     keras.callbacks.TensorBoard,
 )
+# What a trainer has neither batches nor an optimizer for, and why none is needed.
+_OF_BATCHES = {
+    keras.callbacks.TerminateOnNaN: "a run ends by itself if weights are not finite",
+    keras.callbacks.SwapEMAWeights: "an agent brings its own optimizers",
+}
 
 
 class Plan(NamedTuple):
@@ -170,6 +175,11 @@ def _check_callbacks(callbacks: Sequence[Any]) -> None:
                 "`Trainer`: `callbacks` expected such as need no Keras model; got "
                 f"{type(each).__name__}; the trainer saves and keeps the best by "
                 "itself, and `AgentModel` takes this one in `fit`"
+            )
+        if type(each) in _OF_BATCHES:
+            raise TypeError(
+                "`Trainer`: `callbacks` expected such as look at epochs alone; got "
+                f"{type(each).__name__}; leave it out, since {_OF_BATCHES[type(each)]}"
             )
         if isinstance(each, keras.callbacks.CSVLogger):
             raise TypeError(

@@ -180,10 +180,10 @@ def _own(data: Any) -> Any:
 
 
 @contextlib.contextmanager
-def of_dtype_policy(name: str | None) -> Iterator[None]:
+def of_dtype_policy(policy: Any) -> Iterator[None]:
     """Has Keras make layers by a dtype policy for the while; by its own for None."""
     before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(before if name is None else name)
+    keras.config.set_dtype_policy(before if policy is None else policy)
     try:
         yield
     finally:

@@ -75,7 +75,7 @@ class Trainer:
             the row that is written, if one is; their `model` is this trainer, whose
             `stop_training` they may set. One with a `monitor`, as `EarlyStopping`, is
             told of epochs that know it: patience counts evaluations where that is
-            "eval/return_mean". Those that need a Keras model are refused.
+            "eval/return_mean". Those that need a Keras model or batches are refused.
         network: a Keras model, or a function of both spaces that returns one, for the
             agent to learn with.
         collector: "host" steps environments in Python; "compiled" plays those of

@@ -75,6 +75,15 @@ class Counter(core.PyTreeNode):
         return counted, {"mine": float(found[0])}
 
 
+class Informing(Counter):
+    """Learns nothing, and informs about what it is given."""
+
+    info: tuple = core.nonpytree_field(default=())
+
+    def update(self, experience):
+        return self, dict(self.info)
+
+
 def counter():
     return Counter(
         tf.constant(0, tf.int64), tf.constant(0.0, tf.float64), tf.constant(True)
@@ -184,7 +193,8 @@ def test_data_sets(kind):
             lambda x, starts=starts: np.stack([x[i : i + 8] for i in starts]), rows
         )
         agent, _ = agent.update(stacked)
-    assert set(history.history) == {"actor_loss", "entropy", "accuracy"}
+    assert set(history.history) == {"loss", "actor_loss", "entropy", "accuracy"}
+    assert history.history["loss"] == history.history["actor_loss"]
     both = map(tf.nest.flatten, (model.agent, agent))
     for one, two in zip(*both, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
@@ -465,6 +475,7 @@ def test_who_needs_an_agent():
     [
         keras.callbacks.LearningRateScheduler(lambda epoch: 0.1),
         keras.callbacks.ReduceLROnPlateau("loss"),
+        keras.callbacks.SwapEMAWeights(),
         training.FollowSchedule(0.5, "learning_rate"),
     ],
 )
@@ -515,3 +526,54 @@ def test_dqn_solves_cart_pole(seed):
     ).history
     assert history["env_steps"][-1] <= 50_000
     assert history["val_return_mean"][-1] >= 475.0
+
+
+def test_files_keep_the_dtype_policy(tmp_path):
+    path, x = tmp_path / "model.keras", np.linspace(-1.0, 1.0, 60).reshape(20, 3)
+    before = keras.config.dtype_policy()
+    for made, other in (("mixed_bfloat16", "float32"), ("float32", "mixed_float16")):
+        try:
+            keras.config.set_dtype_policy(made)
+            model = model_of(seed=1)
+            keras.config.set_dtype_policy(other)
+            model.save(path)
+            loaded = keras.saving.load_model(path)
+            assert keras.config.dtype_policy().name == other
+        finally:
+            keras.config.set_dtype_policy(before)
+        expected = model.predict(x, verbose=0)
+        np.testing.assert_array_equal(loaded.predict(x, verbose=0), expected)
+
+
+def test_files_of_old_keep_no_dtype_policy():
+    config = model_of(tiny_agents.Tiny()).get_config()
+    del config["recipe"]["dtype_policy"]
+    loaded = training.AgentModel.from_config(config)
+    assert loaded.recipe.dtype_policy == keras.config.dtype_policy()
+
+
+def test_nan_ends_fit():
+    model = model_of(agents.BC(hidden_units=(4,), learning_rate=1e30))
+    ends = keras.callbacks.TerminateOnNaN()
+    history = model.fit(batches(), epochs=5, callbacks=[ends], verbose=0)
+    assert len(history.epoch) < 5
+    assert np.isnan(history.history["loss"][-1])
+
+
+@pytest.mark.parametrize(
+    ("info", "loss"),
+    [
+        ({"critic_loss": 2.0, "policy_loss": 0.5, "q_value": 7.0}, 2.5),
+        ({"actor_loss": 2.0, "mse_loss": 9.0}, 2.0),
+        ({"loss": 3.0, "policy_loss": 0.5}, 3.0),
+        ({"q_value": 7.0}, None),
+    ],
+)
+def test_logs_have_a_loss(info, loss):
+    counted = tf.nest.flatten(counter())
+    model = training.AgentModel(Informing(*counted, info=tuple(info.items())))
+    model.compile()
+    x = tf.data.Dataset.from_tensors(tf.zeros([4, 2])).repeat(2)
+    logs = model.fit(x, verbose=0).history
+    assert logs.pop("loss", [None]) == [loss]
+    assert logs == {name: [x] for name, x in info.items() if name != "loss"}

@@ -79,6 +79,24 @@ def check_agent_options(model: Any, options: Mapping[str, Any]) -> None:
             )
 
 
+def with_loss(logs: Mapping[str, float]) -> dict[str, float]:
+    """Returns an agent's logs with a `loss`, which callbacks of Keras look at.
+
+    Where the agent has none it is the sum of its losses, but for `mse_loss`, of which
+    `BC` takes no gradient.
+
+    Args:
+        logs: scalars by name.
+
+    Example:
+        >>> with_loss({"critic_loss": 1.0, "policy_loss": 0.5, "entropy": 3.0})["loss"]
+        1.5
+    """
+    losses = {k: x for k, x in logs.items() if k.endswith("_loss") and k != "mse_loss"}
+    own = {"loss": sum(losses.values())} if losses else {}
+    return {**own, **logs}
+
+
 def read_experience(model: Any, iterator: Any, count: int) -> Iterator[tuple[Any, int]]:
     """Yields what Keras reads, and of how many batches it is; those alike are stacked.
 

@@ -11,7 +11,7 @@ import keras
 from tfrl._internal import named_arrays
 from tfrl.agents import agent as agents
 from tfrl.saving import checkpoints, typed_json
-from tfrl.training import _kept_arguments
+from tfrl.training import _kept_arguments, _run_record
 
 _WHERE = "AgentModel"
 # Packages whose classes Keras finds by their module.
@@ -77,12 +77,13 @@ def _refuse_part(where: str, name: str, what: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Hyper-parameters, spaces, and the other arguments of `create`."""
+    """Hyper-parameters, spaces, the other arguments of `create`, and a dtype policy."""
 
     config: agents.AgentConfig
     observation_space: gym.Space
     action_space: gym.Space
     arguments: Mapping[str, Any]
+    dtype_policy: Any = dataclasses.field(default_factory=keras.config.dtype_policy)
 
     def made(self) -> Any:
         """Returns a new agent."""
@@ -90,7 +91,8 @@ class Recipe:
         spaces = self.observation_space, self.action_space
         if isinstance(arguments.get("network"), keras.layers.Layer):
             arguments["network"] = as_from_a_file(arguments["network"])
-        return self.config.create(*spaces, **arguments)
+        with _run_record.of_dtype_policy(self.dtype_policy):
+            return self.config.create(*spaces, **arguments)
 
     def check_envs(self, where: str, envs: Any) -> None:
         """Raises a ValueError unless the agent can play in a (vector) environment."""
@@ -131,7 +133,8 @@ class Recipe:
             _refuse(place, what)
         for what in _marked(kept, "=name", "=partial"):
             _refuse("config", f"the function {what}")
-        found = {"kept": typed_json.to_json(kept), **network}
+        policy = keras.dtype_policies.serialize(self.dtype_policy)
+        found = {"kept": typed_json.to_json(kept), "dtype_policy": policy, **network}
         again = understood(found).made()
         one, other = map(named_arrays.name_arrays, (agent, again))
         other = checkpoints.named_as_saved(other, one)
@@ -172,7 +175,9 @@ def understood(data: Mapping[str, Any], custom_objects: Any = None) -> Recipe:
     )
     if network is not None:
         arguments["network"] = network
-    return Recipe(arguments=arguments, **parts)
+    # Files of old have none: that of Keras then.
+    policy = keras.dtype_policies.get(copy.deepcopy(data.get("dtype_policy")))
+    return Recipe(arguments=arguments, dtype_policy=policy, **parts)
 
 
 def as_from_a_file(network: keras.layers.Layer) -> keras.layers.Layer:

@@ -53,7 +53,8 @@ class AgentModel(_fit_data.OwnFit):
     minibatches `[K, B, ...]`, which is much faster; K trajectories are learned from
     one by one.
 
-    The logs are means over the epoch of the scalars in the agent's info. Schedules
+    The logs are means over the epoch of the scalars in the agent's info, with a `loss`
+    where it has none: the sum of its losses, which `TerminateOnNaN` watches. Schedules
     follow the training: "iterations" are minibatches or trajectories, "percent" is the
     share of `epochs * steps_per_epoch`, "env_steps" what callbacks played. `Collect`,
     `Rollouts`, `Evaluate` and `RecordVideo` need no `policy`: the agent acts.
@@ -152,6 +153,10 @@ class AgentModel(_fit_data.OwnFit):
         """
         config = _plan.checked_agent(config, "AgentModel.create", "config")
         recipe = _recipes.Recipe(config, observation_space, action_space, arguments)
+        return cls._of_recipe(recipe, name)
+
+    @classmethod
+    def _of_recipe(cls, recipe: _recipes.Recipe, name: str | None) -> Self:
         model = cls(recipe.made(), name=name)
         model.recipe = recipe
         return model
@@ -456,13 +461,7 @@ class AgentModel(_fit_data.OwnFit):
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         """Makes the model that `get_config` described, of a new agent."""
         recipe = _recipes.understood(config["recipe"], custom_objects)
-        return cls.create(
-            recipe.config,
-            recipe.observation_space,
-            recipe.action_space,
-            name=config["name"],
-            **recipe.arguments,
-        )
+        return cls._of_recipe(recipe, config["name"])
 
     def get_compile_config(self) -> dict[str, Any]:
         """Everything `compile_from_config` needs."""
@@ -490,7 +489,8 @@ class AgentModel(_fit_data.OwnFit):
             is_over = False
         if is_over:
             raise StopIteration
-        return {name: total / self._count for name, total in self._sums.items()}
+        means = {name: total / self._count for name, total in self._sums.items()}
+        return _fit_data.with_loss(means)
 
     def _begin_epoch(self, epoch: int, epochs: int, steps: int) -> None:
         """Sets what share of the training an iteration is."""
