@@ -110,9 +110,23 @@ def rate():
     return 0.1
 
 
+def excluding(weight_decay=0.1, **which):
+    optimizer = optimizers.AdamW(0.1, weight_decay=weight_decay)
+    optimizer.exclude_from_weight_decay(**which)
+    return optimizer
+
+
 @pytest.mark.parametrize(
     ("make", "option"),
     [
+        (
+            lambda: excluding(var_names=["bias"]),
+            "`exclude_from_weight_decay` expected not .* take `tfrl.agents.partitioned`",
+        ),
+        (
+            lambda: excluding(var_list=[keras.Variable(np.ones(1, np.float32))]),
+            "`exclude_from_weight_decay` expected not",
+        ),
         (lambda: optimizers.Adam(amsgrad=True), "`amsgrad` expected"),
         (lambda: optimizers.Adam(use_ema=True), "`use_ema` expected"),
         (lambda: optimizers.SGD(loss_scale_factor=2.0), "`loss_scale_factor` expected"),
@@ -153,3 +167,10 @@ def test_what_does_the_same_is_named(optimizer, name):
 def test_other_objects():
     with pytest.raises(TypeError, match="`from_keras`: `optimizer` expected a Keras"):
         keras_optimizers.from_keras("adam")
+
+
+def test_nothing_is_excluded_where_nothing_decays():
+    plain = optimizers.Adam(0.1)
+    plain.exclude_from_weight_decay(var_names=["bias"])
+    for optimizer in (plain, excluding()):
+        assert keras_optimizers.from_keras(optimizer).parts

@@ -326,3 +326,14 @@ def test_a_copy_plays_copies():
         found = each.step(np.ones(2, int)).next_observations
         np.testing.assert_array_equal(found, each.observations)
     np.testing.assert_array_equal(other.observations, stepper.observations)
+
+
+def test_seeds_may_be_those_of_numpy():
+    vectors_of = [vector(MODES[2]), vectors.make_vec("CartPole-v1", 2, "sync")]
+    for envs in vectors_of:
+        shown = [
+            stepping.Stepper(envs, seed).observations.copy()
+            for seed in (5, np.int64(5), np.uint8(5))
+        ]
+        np.testing.assert_array_equal(shown[1], shown[0])
+        np.testing.assert_array_equal(shown[2], shown[0])

@@ -39,9 +39,9 @@ def from_keras(
     equal Keras' own, also where Keras departs from the functions here: its Adam adds
     `epsilon` to the root of the biased mean square, its SGD multiplies by the
     learning rate before the momentum. What the configuration does not tell, such as
-    `exclude_from_weight_decay`, cannot be translated. In place of `Adagrad`, `Lamb`,
-    `Lion`, `Nadam` and `gradient_accumulation_steps` take `tfrl.agents.adagrad`,
-    `lamb`, `lion`, `nadam` and `accumulated`.
+    `exclude_from_weight_decay`, cannot be translated; `tfrl.agents.partitioned` does
+    it. In place of `Adagrad`, `Lamb`, `Lion`, `Nadam` and `gradient_accumulation_steps`
+    take `tfrl.agents.adagrad`, `lamb`, `lion`, `nadam` and `accumulated`.
 
     Args:
         optimizer: an optimizer that has not made a step.
@@ -68,12 +68,21 @@ def from_keras(
         steps = int(optimizer.iterations)
         raise _untranslatable("optimizer.iterations", steps, "an unused optimizer's 0")
     config = optimizer.get_config()
+    if config["weight_decay"] is not None and _excludes(optimizer):
+        option, expected = "exclude_from_weight_decay", "not to have been called"
+        raise _untranslatable(option, "a call", expected, "partitioned")
     known = _OPTIONS[type(optimizer)] | _COMMON
     for option, value in config.items():
         if option not in known and value is not None and value is not False:
             instead = _INSTEAD.get(option)
             raise _untranslatable(option, value, "None or False", instead)
     return gradient_transforms.GradientTransform(tuple(_parts(config)))
+
+
+def _excludes(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Whether some weights do not decay, which no configuration tells."""
+    names = "_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"
+    return any(getattr(optimizer, name, None) for name in names)
 
 
 def _parts(config: dict[str, Any]) -> list[Any]:

@@ -185,6 +185,8 @@ class Stepper:
         """
         self._n_steps = 0
         self._take_turn()
+        # Gymnasium takes none of NumPy.
+        seed = int(seed) if isinstance(seed, np.integer) else seed
         seen = self._reset(seed=seed)
         self.resetting = self._waiting()
         _check_observations(self.envs, seen)

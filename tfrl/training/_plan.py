@@ -73,10 +73,12 @@ def planned(
         ValueError: if one is out of range, or they do not fit each other.
     """
     where, limit = "Trainer", given["total_env_steps"]
-    for name, low in {"n_epochs": 1, "n_envs": 1, "seed": 0}.items():
-        checks.check_whole_number(where, name, given[name], low=low)
+    counts = {"n_epochs": 1, "n_envs": 1, "seed": 0}
     if limit is not None:
-        checks.check_whole_number(where, "total_env_steps", limit, low=1)
+        counts["total_env_steps"] = 1
+    given = dict(given)
+    for name, low in counts.items():
+        given[name] = checks.check_whole_number(where, name, given[name], low=low)
     if given["stop_at_return"] is not None:
         checks.check_finite(where, "stop_at_return", given["stop_at_return"])
     config = checked_agent(given["agent"])

@@ -139,7 +139,7 @@ class Trainer:
         given |= {"intervals": intervals, "stop_at_return": stop_at_return}
         plan = _plan.planned(given, self._workers, callbacks)
         self.directory = checks.as_path("Trainer", "output_dir", output_dir)
-        self.seed, self.intervals = seed, plan.arguments["intervals"]
+        self.seed, self.intervals = (plan.arguments[x] for x in ("seed", "intervals"))
         self.n_epochs, self.total_env_steps = plan.n_epochs, plan.env_steps
         self.epoch = self.env_steps = 0
         self._resume, self._override = resume, override

@@ -118,3 +118,9 @@ def test_bad_settings(options, error, name):
         recorded(LEFT, **options)
     with pytest.raises(TypeError, match="`record_transitions`: `policy` expected"):
         recorded(3)
+
+
+def test_seeds_may_be_those_of_numpy():
+    one, other = (recorded(None, 8, seed=seed) for seed in (3, np.int64(3)))
+    for name, rows in one.items():
+        np.testing.assert_array_equal(other[name], rows)

@@ -270,3 +270,8 @@ def test_bad_arguments(error, kind, name, arguments):
     match = f"`{kind}`: `{name}` expected" if name else "expected a number"
     with pytest.raises(error, match=match):
         getattr(training, kind)(**{**good[kind], **arguments})
+
+
+def test_seeds_may_be_those_of_numpy():
+    rollouts = training.Rollouts(examples.walks(), 2, seed=np.int64(3))
+    assert type(rollouts.settings["seed"]) is int

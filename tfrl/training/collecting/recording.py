@@ -61,7 +61,7 @@ def record_transitions(
     """
     where = "record_transitions"
     checks.check_whole_number(where, "n_steps", n_steps, low=1)
-    checks.check_whole_number(where, "seed", seed, low=0)
+    seed = checks.check_whole_number(where, "seed", seed, low=0)
     checks.check_within(where, "epsilon", epsilon, 0.0, 1.0)
     if policy is not None:
         policy = policies.as_policy(where, "policy", policy)

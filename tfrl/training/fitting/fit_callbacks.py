@@ -81,7 +81,7 @@ class _Acting(keras.callbacks.Callback):
         self._given = policy
         if policy is not None:
             self._given = policies.as_policy(self._where, "policy", policy)
-        checks.check_whole_number(self._where, "seed", seed, low=0)
+        seed = checks.check_whole_number(self._where, "seed", seed, low=0)
         for name, count in counts.items():
             checks.check_whole_number(self._where, name, count, low=1)
         self._seed = seed
