@@ -121,7 +121,7 @@ def excluding(weight_decay=0.1, **which):
     [
         (
             lambda: excluding(var_names=["bias"]),
-            "`exclude_from_weight_decay` expected not .* take `tfrl.agents.partitioned`",
+            "`exclude_from_weight_decay` expected not .* `tfrl.agents.partitioned`",
         ),
         (
             lambda: excluding(var_list=[keras.Variable(np.ones(1, np.float32))]),

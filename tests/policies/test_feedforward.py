@@ -141,3 +141,29 @@ def test_a_quantized_output_is_the_same_where_it_is_differentiated():
     with feedforward.differentiated():
         found = mlp(x)
     np.testing.assert_allclose(found, mlp(x), rtol=1e-6)
+
+
+@pytest.fixture
+def channels_first():
+    keras.config.set_image_data_format("channels_first")
+    yield
+    keras.config.set_image_data_format("channels_last")
+
+
+def test_channels_are_last_whatever_keras_is_set_to(request):
+    images, rows = np.ones([2, 40, 44, 3], np.uint8), np.arange(24.0).reshape(2, 4, 3)
+    images[:, :20] = 200
+    expected = feedforward.conv_encoder(1)(images), feedforward.MLP([8], seed=1)(rows)
+    request.getfixturevalue("channels_first")
+    found = feedforward.conv_encoder(1)(images), feedforward.MLP([8], seed=1)(rows)
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("order", ["channels_last", "channels_first"])
+def test_what_reorders_a_row_is_more_than_dense_layers(order):
+    network = keras.Sequential(
+        [keras.Input([2, 3]), keras.layers.Flatten(order), keras.layers.Dense(4)]
+    )
+    found = feedforward.layers_of(network)
+    assert (found is None) == (order == "channels_first")

@@ -104,6 +104,13 @@ def test_programs_with_other_libraries_run(library, text, tmp_path):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=NAMES)
+def test_programs_import_what_configurations_name(path):
+    for kind, line, text in blocks(path):
+        if kind == "python" and "configuring.parse" in text:
+            assert "import tfrl.rl_trainer" in text, f"line {line}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=NAMES)
 def test_blocks_are_of_known_kinds(path):
     for kind, line, _ in blocks(path):
         known = {"python", "bash", *SHOWN}

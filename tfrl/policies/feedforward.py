@@ -25,6 +25,9 @@ _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 _FEW_OUTPUTS, _SMALL_KERNEL = 6, 512
 _by_columns = contextvars.ContextVar("tfrl_by_columns", default=False)
 
+# Where the channels of all observations are, whatever Keras' own setting.
+_CHANNELS = "channels_last"
+
 # Filters, width and stride.
 _CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 
@@ -152,7 +155,9 @@ class MLP(keras.layers.Layer):
         self.seed = seed
         self.noise = noise
         # A name that Keras counts would make each program of XLA another one.
-        self.flatten = keras.layers.Flatten(name="flatten", dtype=self.dtype_policy)
+        self.flatten = keras.layers.Flatten(
+            _CHANNELS, name="flatten", dtype=self.dtype_policy
+        )
         made: list[tuple] = [
             (units, activation, math.sqrt(2.0), f"hidden_{index}", self.dtype_policy)
             for index, units in enumerate(self.hidden_units)
@@ -314,6 +319,7 @@ def conv_encoder(seed: int = 0, dtype: Any = None) -> keras.Sequential:
             filters,
             size,
             strides=stride,
+            data_format=_CHANNELS,
             activation="relu",
             kernel_initializer=initializers.Orthogonal(math.sqrt(2.0), seed + i),
             name=f"convolution_{i}",
@@ -338,7 +344,12 @@ def layers_of(network: keras.layers.Layer) -> list[Any] | None:
     to other outputs does not matter. None if there is more on the way.
     """
     layers = network.layers if type(network) is keras.Sequential else _chain(network)
-    return plain([x for x in layers if type(x) is not keras.layers.Flatten])
+    return plain([x for x in layers if not _only_flattens(x)])
+
+
+def _only_flattens(layer: Any) -> bool:
+    """Whether a layer leaves the order of the numbers in a row as it is."""
+    return type(layer) is keras.layers.Flatten and layer.data_format == _CHANNELS
 
 
 def _chain(network: Any) -> list[Any]:

@@ -189,6 +189,9 @@ class AgentModel(_fit_data.OwnFit):
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Returns what the policy's network says to observations `[B, *shape]`.
 
+        Keras hands numbers on as float32: of float64 observations with large offsets
+        digits are lost, which `agent.policy` and what `export` writes keep.
+
         Raises:
             TypeError: if the policy is no network.
         """
