@@ -113,7 +113,7 @@ def check_numbers(where: str, name: str, nest: Any, dtype: Any = None) -> None:
         if leaf.dtype.kind != "f":
             continue
         with np.errstate(all="ignore"):
-            kept = leaf if dtype is None else leaf.astype(dtype)
+            kept = leaf if dtype is None else leaf.astype(dtype, copy=False)
             # One pass without a temporary array; only what it finds is looked for.
             suspicious = not np.isfinite(kept.sum())
         for place in np.argwhere(~np.isfinite(kept)) if suspicious else ():

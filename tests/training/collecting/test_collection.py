@@ -1,5 +1,6 @@
 """Tests of `tfrl.training.collecting.collection`."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -169,6 +170,41 @@ def test_a_reward_that_is_too_large_is_told_as_it_is():
     collector = collection.Collector(envs, 10, 0)
     with pytest.raises(ValueError, match=r"got 1e\+300, too large for float32, at st"):
         collector.collect(lambda _: np.ones(3, np.int32), to_env)
+
+
+class Far(gym.Env):
+    """Shows a number, which grows fast."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, dtype):
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), dtype)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = np.full(1, 1e30, self.observation_space.dtype)
+        return self.place, {}
+
+    def step(self, action):
+        self.place = self.place * 1e4
+        return self.place, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_observation_that_is_too_large_is_told_as_it_is(dtype):
+    envs = gym.vector.SyncVectorEnv([lambda: Far(dtype)] * 2)
+    collector = collection.Collector(envs, 2, 0)
+
+    def still(observations):
+        return np.zeros(2, np.int64)
+
+    assert collector.collect(still).observations.dtype == dtype
+    large = r"1e\+42, too large for float32," if dtype == np.float64 else "inf"
+    with (
+        np.errstate(over="ignore"),
+        pytest.raises(ValueError, match=f"finite numbers; got {large} at step 1"),
+    ):
+        collector.collect(still)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)

@@ -135,7 +135,7 @@ class _Intake:
         )
         where = f"Actors`: actor {number}: `make_env"
         for name in ("next_observations", "observations", "rewards"):
-            gym_checks.check_numbers(where, name, getattr(rows, name))
+            gym_checks.check_numbers(where, name, getattr(rows, name), np.float32)
         known = {*records.Trajectory._fields} & {*rows._fields}
         trajectory = records.Trajectory(**{name: getattr(rows, name) for name in known})
         self._deliver(trajectory, source.env_ids)

@@ -179,9 +179,9 @@ class Collector:
         Raises:
             ValueError: if actions are of another shape than those of their space, no
                 finite numbers or none of its choices (of a function at every step, of
-                a `Policy` at the first); if a reward or an observation is NaN or
-                infinite, an integer of an observation is none of its space, or an
-                environment returns what it should not.
+                a `Policy` at the first); if a reward or an observation is NaN,
+                infinite or too large for float32, an integer of an observation is none
+                of its space, or an environment returns what it should not.
             ConnectionError: if a worker process of the environments is gone.
         """
         policy = policies.as_policy("Collector.collect", "policy", policy)
@@ -216,8 +216,7 @@ class Collector:
         # Rewards last: they are often the consequence.
         for name in ("next_observations", "observations", "rewards"):
             nest = getattr(trajectory, name)
-            dtype = np.float32 if name == "rewards" else None
-            gym_checks.check_numbers("Collector.collect", name, nest, dtype)
+            gym_checks.check_numbers("Collector.collect", name, nest, np.float32)
         space = self.envs.single_observation_space
         for name in ("next_observations", "observations"):
             nest = getattr(trajectory, name)
