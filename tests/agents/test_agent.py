@@ -9,6 +9,7 @@ import agent_rows
 import gymnasium as gym
 import keras
 import numpy as np
+import own_networks
 import pytest
 import tensorflow as tf
 from agent_examples import BOX, assert_close, params_of
@@ -314,3 +315,14 @@ def test_what_is_a_rate(rate):
 def test_a_schedule_cannot_fall_besides():
     with pytest.raises(ValueError, match="`PPO`: `clip_schedule` expected 'constant'"):
         ppo.PPO(clip=BY_SHARE, clip_schedule="linear")
+
+
+def frozen(observation_space, action_space):
+    network = own_networks.actor_critic(observation_space, action_space)
+    network.trainable = False
+    return network
+
+
+def test_networks_of_which_nothing_is_trained_are_refused_at_once():
+    with pytest.raises(ValueError, match="6 weights, none of which is trainable; unf"):
+        ppo.PPO().create(BOX, gym.spaces.Discrete(3), network=frozen)

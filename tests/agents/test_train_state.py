@@ -242,6 +242,8 @@ def test_fields_by_keyword():
 def test_bad_models_and_optimizers():
     layer = keras.layers.Dense(1, kernel_constraint="non_neg", name="d")
     layer.build((None, 1))
+    frozen = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    frozen.trainable = False
     nadam, sgd = keras.optimizers.Nadam(), gradient_transforms.sgd(0.1)
     unbuilt = r"`model_def` expected a built layer; .*`build\(input_shape\)`"
     for arguments, error, message in (
@@ -250,9 +252,11 @@ def test_bad_models_and_optimizers():
         ([abs, 1.0, "adam"], TypeError, "`tx` expected a `Grad"),
         ([abs, 1.0, nadam], ValueError, "`from_keras`: `optimizer`"),
         ([layer, None, sgd], ValueError, r"without constraints; got .*\['d/kernel'\]"),
+        ([frozen, None, sgd], ValueError, "got one of 2 weights, none of which is tra"),
     ):
         with pytest.raises(error, match=message):
             train_state.TrainState.create(*arguments)
+    assert not train_state.TrainState.create(frozen).params
 
 
 def test_bad_updates():

@@ -98,8 +98,8 @@ class TrainState(pytree.PyTreeNode):
         Raises:
             ValueError: if the layer is not built; if names or shapes of `params` or
                 `extra_variables` are not the layer's; if a function comes without
-                `params` or with `extra_variables`; if `tx` cannot do what a variable
-                or a Keras optimizer asks for.
+                `params` or with `extra_variables`; if `tx` has nothing to train, or
+                cannot do what a variable or a Keras optimizer asks for.
             TypeError: if `model_def` or `tx` is something else.
         """
         if isinstance(model_def, keras.layers.Layer):
@@ -452,6 +452,12 @@ def _transform(tx: Any, model_def: Any) -> gradient_transforms.GradientTransform
     if tx is None:
         return None
     variables = getattr(model_def, "trainable_variables", [])
+    if isinstance(model_def, keras.layers.Layer) and not variables:
+        raise ValueError(
+            "`TrainState.create`: `model_def` expected a network that has weights for "
+            f"`tx` to train; got one of {len(model_def.weights)} weights, none of "
+            "which is trainable; unfreeze some layers (`trainable = True`)"
+        )
     constrained = [v.path for v in variables if v.constraint is not None]
     if constrained:
         raise ValueError(
