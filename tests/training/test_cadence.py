@@ -1,6 +1,8 @@
 """When a run reports, and what: rows, columns, what callbacks are told."""
 
 import math
+import types
+from typing import Any
 
 import keras
 import numpy as np
@@ -86,10 +88,27 @@ def read(folder):
     return run_log.read_metrics(folder / "metrics.csv")
 
 
+def test_what_nobody_looks_on_at_is_a_warning(tmp_path):
+    report = cadence.Report(tmp_path, START, None)
+    with pytest.warns(UserWarning, match="^`Trainer.run`: one$") as told:
+        report.say(None, "one", hint="two")
+    assert len(told) == 1
+    # Workers but the chief leave it to that.
+    cadence.Report(None, START, None).say("one")
+
+
+def test_who_looks_on_is_told_and_not_warned(tmp_path):
+    told = []
+    bar: Any = types.SimpleNamespace(say=told.append)
+    report = cadence.Report(tmp_path, START, bar)
+    report.say("one", None, "two", hint="three")
+    report.say(None, "two", hint="three")
+    assert told == ["one", "two", "three", "two"]
+
+
 def test_new_names_widen_the_file(tmp_path):
     """An agent that learns later informs about nothing at first."""
     with cadence.Report(tmp_path, START, None) as report:
-        report.say("nobody looks on")
         write(report, 8, {})
         first = report.position()
         # Not every epoch has a row.

@@ -136,7 +136,9 @@ def test_environments_that_cannot_be_captured_start_anew(tmp_path, capfd, replay
         if replayed:
             size = first._source._replay.size
             assert resumed._source._replay.size >= size > 0
-        resumed.run(quiet=True)
+        with pytest.warns(UserWarning, match="Trainer.run`: resumed with new") as told:
+            resumed.run(quiet=True)
+        assert {x.filename for x in told} == {__file__} and len(told) == 1
     # Rows in which an environment only resets are no experience.
     columns = run_log.read_metrics(tmp_path / "metrics.csv")
     assert resumed.epoch == 6
@@ -320,6 +322,7 @@ class MakingGrowing:
         return Growing(policy, self.change, tf.zeros([2]))
 
 
+@pytest.mark.filterwarnings("ignore:.*cannot make all of this run:UserWarning")
 @pytest.mark.parametrize(
     ("change", "words"),
     [

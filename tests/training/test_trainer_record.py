@@ -18,6 +18,7 @@ from tiny_agents import (
 
 from tfrl.agents.on_policy import ppo
 from tfrl.environments import vector
+from tfrl.environments.compiled import vector_env
 from tfrl.training import _run_record, cadence, experience, saved_run
 
 PPO = ppo.PPO(
@@ -100,6 +101,45 @@ def test_overrides_are_recorded(tmp_path):
         train(tmp_path, **settings)
     train(tmp_path, override=True, **settings)
     assert len(record_of(tmp_path).overrides) == 2
+
+
+COMPILED = functools.partial(vector_env.make_compiled, "CartPole-v1")
+PLAYED = {
+    "trajectories": {"experience": experience.Trajectories(8)},
+    "replayed": {
+        "experience": experience.Replayed(200, 8, n_steps=8, learning_starts=8)
+    },
+    "compiled": {"agent": PPO, "make_envs": COMPILED, "collector": "compiled"},
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [*list(PLAYED)[:2], pytest.param("compiled", marks=pytest.mark.slow)]
+)
+def test_overridden_environments_begin_new_episodes(tmp_path, kind):
+    settings = {"make_envs": MAKE, **PLAYED[kind]}
+    train(tmp_path, n_epochs=2, **settings)
+    short = functools.partial(settings["make_envs"], max_episode_steps=5)
+    settings |= {"make_envs": short, "resume": True}
+    with build(tmp_path, n_epochs=9, override=True, **settings) as running:
+        assert "new episodes: these are other environments" in running.notice
+        before = len(running._collector.episode_lengths)
+        with pytest.warns(UserWarning, match="`Trainer.run`: resumed with new epis"):
+            running.run(quiet=True)
+    played = [*running._collector.episode_lengths][before:]
+    assert played and max(played) <= 5
+    with build(tmp_path, n_epochs=10, **settings) as again:
+        assert again.notice is None
+
+
+def test_a_run_goes_on_in_another_kind_of_vector(tmp_path):
+    train(tmp_path, n_epochs=1)
+    other = functools.partial(MAKE, vectorization="vector_entry_point")
+    with build(tmp_path, n_epochs=2, resume=True, make_envs=other) as running:
+        assert "new episodes: these environments are built other" in running.notice
+        with pytest.warns(UserWarning, match="`Trainer.run`: resumed with new epis"):
+            running.run(quiet=True)
+    assert running.env_steps == 64
 
 
 def test_what_may_differ_freely(tmp_path):

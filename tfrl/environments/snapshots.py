@@ -115,15 +115,15 @@ def restore(env: Any, snapshot: dict[str, Any]) -> None:
         snapshot: what `capture` returned.
 
     Raises:
-        ValueError: if the environment's id, or a class or count of its parts, is not
-            the captured one; then nothing has been changed.
+        ValueError: if the environment's id, or a class or count of its parts (a
+            `StructureError`), is not the captured one; then nothing has been changed.
 
     Example:
         >>> restore(gym.make("Acrobot-v1"), capture(gym.make("CartPole-v1")))
         Traceback (most recent call last):
         ...
         ValueError: `restore`: `env` expected the environment captured, CartPole-v1; \
-got Acrobot-v1
+got Acrobot-v1; begin a new episode in this one
     """
     arguments.check_type("restore", "env", env, _ENVIRONMENTS, "an environment")
     if not isinstance(snapshot, dict) or "id" not in snapshot:
@@ -132,7 +132,7 @@ got Acrobot-v1
     if _id(env) != snapshot["id"]:
         raise ValueError(
             f"`restore`: `env` expected the environment captured, {snapshot['id']}; "
-            f"got {_id(env)}"
+            f"got {_id(env)}; begin a new episode in this one"
         )
     count = getattr(env, "num_envs", None)
     if snapshot.get("num_envs", count) != count:
@@ -144,6 +144,10 @@ got Acrobot-v1
     plan.build(snapshot["root"], env, "env")
     for step in plan.steps:
         step()
+
+
+class StructureError(ValueError):
+    """Of an environment that is built otherwise than the captured one was."""
 
 
 class _UncapturableError(Exception):
@@ -159,8 +163,8 @@ def _attempt(env: Any) -> tuple[dict[str, Any] | None, str | None]:
         return None, "env owns too deep a nest"
 
 
-def _mismatch(path: str, expected: Any, got: Any) -> ValueError:
-    return ValueError(
+def _mismatch(path: str, expected: Any, got: Any) -> StructureError:
+    return StructureError(
         f"`restore`: `env` expected the structure captured, {expected} at {path}; "
         f"got {got}"
     )

@@ -8,6 +8,7 @@ A step of the first two is there as a whole or not at all.
 """
 
 import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,13 +95,17 @@ class RunCheckpoints:
             facts = {"return_mean": return_mean}
             checkpoints.save_best(self._directory / "best", env_steps, agent, facts)
 
-    def load(self, agent: Any) -> tuple[Any, dict[str, Any], int, str | None]:
+    def load(
+        self, agent: Any, overrides: Sequence[Mapping[str, Any]] = ()
+    ) -> tuple[Any, dict[str, Any], int, str | None]:
         """Goes back to the newest checkpoint that is not damaged.
 
         Later ones of which the experience is damaged are removed by the next save.
 
         Args:
             agent: of the same architecture.
+            overrides: of the record; where one made other environments after the
+                checkpoint, they begin new episodes.
 
         Returns:
             The agent, the facts, the steps, and what the user should know.
@@ -120,7 +125,10 @@ class RunCheckpoints:
         self._source.set_state(metadata.get("source"))
         first = self._workers.rank * self._own[1].envs.num_envs
         seed = self._seed + 7_919 * metadata["epoch"] + first
-        notice = collection.restore(own, *self._own, seed)
+        later = [each for each in overrides if each["env_steps"] >= env_steps]
+        changed = {name for each in later for name in each["changes"]}
+        are_others = any(name.partition(".")[0] == "make_envs" for name in changed)
+        notice = collection.restore(own, *self._own, seed, are_others=are_others)
         if notice is not None:
             self._source.cut()
         return agent, metadata, env_steps, notice

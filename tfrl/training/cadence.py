@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import math
 import pathlib
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -271,11 +272,22 @@ class Report:
         self._log.widen(names)
         return self._log
 
-    def say(self, *notices: str | None) -> None:
-        """Shows lines to who looks on; None is none."""
+    def say(self, *notices: str | None, hint: str | None = None) -> None:
+        """Shows lines to who looks on, and warns where nobody does.
+
+        Args:
+            *notices: None is none.
+            hint: shown to who looks on alone, in place of a first notice of None.
+        """
+        if self._bar is not None:
+            notices = notices[0] or hint, *notices[1:]
         for notice in notices:
-            if self._bar is not None and notice is not None:
+            if notice is None:
+                continue
+            if self._bar is not None:
                 self._bar.say(notice)
+            elif self._directory is not None:
+                warnings.warn(f"`Trainer.run`: {notice}", stacklevel=3)
 
     def write(self, env_steps: int, values: dict[str, float], done: int) -> None:
         """Writes one row, and shows how much is done."""

@@ -69,7 +69,8 @@ class Trainer:
             which environments only reset; None for `n_epochs` alone.
         intervals: how often to report, evaluate and save.
         strategy: on whose replicas to learn; None for that in scope, if any.
-        override: resume with other arguments, which `run.json` records.
+        override: resume with other arguments, which `run.json` records. Where they make
+            other environments, these begin new episodes.
         stop_at_return: ends the run after an evaluation of this mean return.
         callbacks: of Keras, called at the begin and end of training and of epochs with
             the row that is written, if one is; their `model` is this trainer, whose
@@ -97,9 +98,8 @@ class Trainer:
             resumed run had other arguments.
 
     Example:
-        >>> import tempfile
-        >>> def make_envs(n_envs):
-        ...     return tfrl.environments.make_vec("CartPole-v1", n_envs)
+        >>> import functools, tempfile
+        >>> make_envs = functools.partial(tfrl.environments.make_vec, "CartPole-v1")
         >>> with tempfile.TemporaryDirectory() as folder, Trainer(
         ...     folder, n_epochs=1, agent=tfrl.agents.PPO(minibatch_size=8),
         ...     make_envs=make_envs, n_envs=2,
@@ -196,7 +196,7 @@ class Trainer:
         before.
 
         Args:
-            quiet: show no progress.
+            quiet: show no progress; what the user should know then comes as a warning.
 
         Returns:
             The final evaluation; None if the run was interrupted.
@@ -229,8 +229,8 @@ class Trainer:
             _processes.settled(),
             self._saving_if_lost(report),
         ):
-            notice = self.notice or collection.forewarning(self._collector)
-            report.say(notice, self.record.notice, self._unrecorded)
+            hint = collection.forewarning(self._collector)
+            report.say(self.notice, self.record.notice, self._unrecorded, hint=hint)
             self._workers.stop_when(interrupted)
             self._workers.check_alike(
                 {**self.record.common, "env_steps": self.env_steps}
@@ -475,7 +475,7 @@ class Trainer:
         self._unrecorded = _run_record.lacking(self.directory, self.record)
         self.record = _run_record.continued(self.record, self.directory, self._override)
         with _parts.blaming_n_envs(self.record.overrides):
-            loaded = self._checkpoints.load(self.agent)
+            loaded = self._checkpoints.load(self.agent, self.record.overrides)
         self.agent, facts, self.env_steps, notice = loaded
         self._saved, self.epoch = self.env_steps, facts["epoch"]
         self._seconds, self._log_position = facts["seconds"], facts["log"]

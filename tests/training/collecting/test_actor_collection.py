@@ -230,7 +230,8 @@ def test_host_and_actors_take_turns_by_an_override(tmp_path, first):
     with build(tmp_path, 4, override=True, **settings) as running:
         assert running.notice.startswith("resumed with new episodes: actors play")
         assert running.epoch == 2
-        running.run(quiet=True)
+        with pytest.warns(UserWarning, match="resumed with new episodes: actors play"):
+            running.run(quiet=True)
     assert running.env_steps == 4 * 4 * T
     found = metrics_of(tmp_path)
     assert found["epoch"].tolist() == [1, 2, 3, 4]
@@ -300,7 +301,10 @@ def test_a_run_whose_actors_hang_says_so_and_can_be_interrupted(
     assert named and len(named) == len(set(named)) and "got nothing from" in told()[0]
     assert checkpoints.list_steps(tmp_path) == [running.env_steps]
     monkeypatch.setattr(_silent_actors, "SECONDS", 60.0)
-    with build(tmp_path, 4, resume=True, **settings) as again:
+    with (
+        build(tmp_path, 4, resume=True, **settings) as again,
+        pytest.warns(UserWarning, match="resumed with new episodes: actors play on"),
+    ):
         assert again.run(quiet=True) is not None and again.epoch == 4
 
 

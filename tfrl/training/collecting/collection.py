@@ -404,6 +404,8 @@ def restore(
     rng: np.random.Generator,
     collector: Collector,
     seed: int,
+    *,
+    are_others: bool = False,
 ) -> str | None:
     """Goes back to where `captured` was called.
 
@@ -412,18 +414,32 @@ def restore(
         rng: which then has its state.
         collector: likewise.
         seed: of new episodes, where the environments cannot be restored.
+        are_others: whether the environments are others than those that were captured,
+            whose state would make them these again.
 
     Returns:
         What the user should know.
     """
     rng.bit_generator.state = state["rng"]
     notice = None
-    if not collector.restored(state["environments"]):
+    reason: str | None = "these are other environments"
+    if not are_others:
+        reason = _hindrance(collector, state["environments"])
+    if reason is not None:
         collector.reset(seed)
-        reason = collector.uncapturable() or "actors played when the run was saved"
         notice = f"resumed with new episodes: {reason}"
     collector.set_state(state["collector"], same_episodes=notice is None)
     return notice
+
+
+def _hindrance(collector: Collector, snapshot: Any) -> str | None:
+    """Restores environments; tells why that is not possible, if it is not."""
+    try:
+        if collector.restored(snapshot):
+            return None
+    except snapshots.StructureError as error:
+        return f"these environments are built otherwise ({error})"
+    return collector.uncapturable() or "actors played when the run was saved"
 
 
 def forewarning(collector: Collector) -> str | None:
