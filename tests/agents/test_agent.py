@@ -317,6 +317,15 @@ def test_a_schedule_cannot_fall_besides():
         ppo.PPO(clip=BY_SHARE, clip_schedule="linear")
 
 
+def test_a_schedule_takes_one_argument():
+    given = lambda: 1e-3, lambda one, two: 1e-3, schedulers.LinearScheduler
+    for schedule in given:
+        with pytest.raises(TypeError, match="`PPO`: `learning_rate` .* one argument; "):
+            ppo.PPO(learning_rate=schedule)
+    for known in (lambda *given: 1e-3, np.sqrt):
+        assert ppo.PPO(learning_rate=known).learning_rate is known
+
+
 def frozen(observation_space, action_space):
     network = own_networks.actor_critic(observation_space, action_space)
     network.trainable = False

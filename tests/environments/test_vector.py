@@ -120,9 +120,12 @@ def test_autoreset_mode_of_each_vector():
         stepping.autoreset_mode(Silent({"autoreset_mode": "Sometimes"}))
 
 
-def test_a_class_is_to_be_registered():
-    with pytest.raises(TypeError, match="`env_id` .*`gymnasium.register.* got <class"):
-        vector.make_vec(Refusing, 2)
+def test_what_makes_environments_is_to_be_registered():
+    given = [Refusing, lambda: gym.make("CartPole-v1"), gym.make("CartPole-v1")]
+    shown = ["<class", "<function", "<TimeLimit<"]
+    for env_id, got in zip(given, shown, strict=True):
+        with pytest.raises(TypeError, match=f"`gymnasium.register.* got {got}"):
+            vector.make_vec(env_id, 2)
 
 
 def test_what_is_no_vector():

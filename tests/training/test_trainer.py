@@ -287,6 +287,7 @@ def test_what_is_no_vector_of_environments(tmp_path):
             (gym.make("CartPole-v1"), "got .*CartPoleEnv"),
             (Walkable, "got the environment class Walkable"),
             (lambda n: made, r"got a function of \(n\)"),
+            (vector.make_vec, "got 'make_vec', missing a required argument: 'env_id';"),
         ]:
             expected = f"`Trainer`: `make_envs` expected a function that .*{got}.*pass"
             with pytest.raises(TypeError, match=expected):

@@ -1,7 +1,9 @@
 """What trainers ask of agents, and what the settings of algorithms have in common."""
 
+import contextlib
 import dataclasses
 import functools
+import inspect
 import math
 import numbers
 import types
@@ -198,11 +200,24 @@ def _check_scheduled(config: Any, name: str) -> None:
     checks.check_one_of(where, f"{name}_schedule", kind, ("constant", "linear"))
     if not callable(value):
         checks.check_positive(where, name, value)
-    elif kind == "linear":
+        return
+    if kind == "linear":
         raise ValueError(
             f"`{where}`: `{name}_schedule` expected 'constant' where `{name}` is a "
             "schedule itself; got 'linear'"
         )
+    with contextlib.suppress(ValueError):  # some know no signature
+        _check_takes_one(where, name, value)
+
+
+def _check_takes_one(where: str, name: str, schedule: Any) -> None:
+    try:
+        inspect.signature(schedule).bind(0.0)
+    except TypeError as error:
+        raise TypeError(
+            f"`{where}`: `{name}` expected {_SCHEDULED}, a function of one argument; "
+            f"got {schedule!r:.80}, to which one cannot be given: {error}"
+        ) from error
 
 
 def check_spaces(config: Any, observation_space: Any, action_space: Any) -> None:

@@ -85,8 +85,9 @@ def make_vec(
     arguments.check_one_of("make_vec", "vectorization", vectorization, _VECTORIZATIONS)
     check_type = arguments.check_type
     expected = "the id of an environment"
-    if isinstance(env_id, type):
+    if callable(env_id) or isinstance(env_id, gym.Env | VectorEnv):
         expected += ", by which `gymnasium.register(id, entry_point=...)` knows a class"
+        expected += " or a function"
     check_type("make_vec", "env_id", env_id, str, expected)
     check_type("make_vec", "env_kwargs", env_kwargs, dict | None, "a dict")
     check_type("make_vec", "wrappers", wrappers, list | tuple, "a list of functions")

@@ -1,6 +1,7 @@
 """The environments of a run: made, and checked whether it can train and evaluate."""
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -112,7 +113,7 @@ def _keeps(envs: VectorEnv, moments: str, kind: Any) -> bool:
 
 
 def _check_maker(make_envs: Any) -> None:
-    """Raises a TypeError unless it is a function that can be given `n_envs=`."""
+    """Raises a TypeError unless it is a function that can be given `n_envs=` alone."""
     got = None
     if not callable(make_envs) or isinstance(make_envs, gym.Env | VectorEnv):
         got = repr(make_envs)
@@ -120,11 +121,7 @@ def _check_maker(make_envs: Any) -> None:
         got = f"the environment class {make_envs.__name__}"
     else:
         with contextlib.suppress(ValueError):  # some know no signature
-            signature = inspect.signature(make_envs)
-            try:
-                signature.bind_partial(n_envs=1)
-            except TypeError:
-                got = f"a function of {signature}"
+            got = _unlike_makers(make_envs)
     if got is not None:
         raise TypeError(
             "`Trainer`: `make_envs` expected a function that makes a vector "
@@ -133,3 +130,23 @@ def _check_maker(make_envs: Any) -> None:
             "'CartPole-v1'), or of `tfrl.environments.compiled.make_compiled` for "
             "collector 'compiled'"
         )
+
+
+def _unlike_makers(function: Any) -> str | None:
+    """Tells what a function asks for besides `n_envs=`, or that it takes no such."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind_partial(n_envs=1)
+    except TypeError:
+        return f"a function of {signature}"
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    # Wrappers, such as gin's, know arguments that what they wrap asks for.
+    if not hasattr(inner, "__wrapped__"):
+        try:
+            signature.bind(n_envs=1)
+        except TypeError as error:
+            name = getattr(inner, "__name__", type(inner).__name__)
+            return f"{name!r}, {error}"
+    return None
