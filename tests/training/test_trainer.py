@@ -155,7 +155,8 @@ def test_a_lost_environment_loses_no_finished_epoch(tmp_path):
         with pytest.raises(ConnectionError, match="environment 1 .exit code -9"):
             running.run(quiet=True)
     assert checkpoints.latest_step(tmp_path) == 3 * 32
-    assert train(tmp_path, resume=True, **settings)[0].epoch == 6
+    with pytest.warns(UserWarning, match="resumed with new episodes"):
+        assert train(tmp_path, resume=True, **settings)[0].epoch == 6
 
 
 def test_a_run_is_within_a_context(tmp_path):

@@ -200,6 +200,7 @@ def test_a_resumed_run_goes_on_by_other_draws(tmp_path, capfd):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*resumed with new episodes:UserWarning")
 def test_more_actors_may_go_on(tmp_path):
     settings = {"experience": REPLAYED, "n_envs": 4}
     with build(tmp_path, 2, n_actors=1, **settings) as running:
@@ -372,6 +373,7 @@ def test_what_an_environment_raises_ends_the_run(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*resumed with new episodes:UserWarning")
 def test_an_actor_that_ends_before_it_plays_is_tried_three_times(tmp_path):
     mark = tmp_path / "enough"
     make = functools.partial(actor_envs.dying, mark=mark, learner=os.getpid())
