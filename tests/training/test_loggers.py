@@ -16,7 +16,7 @@ EVERY = cadence.Intervals(log_epochs=1, eval_episodes=1)
 
 
 def train(folder, logger, n_epochs=3, **options):
-    options |= {"intervals": EVERY, "callbacks": [logger]}
+    options = {"intervals": EVERY, "callbacks": [logger], **options}
     with build(folder, n_epochs=n_epochs, **options) as trainer:
         trainer.run(quiet=True)
     return run_log.read_metrics(folder / "metrics.csv")
@@ -73,6 +73,101 @@ def test_wandb_takes_a_fit_too(wandb_runs):
     model.fit(ones, ones, epochs=2, verbose=0, callbacks=[logger])
     (run,) = wandb_runs
     assert [step for step, _ in run.rows] == [0, 1] and "loss" in run.rows[0][1]
+
+
+class FakeMlflow:
+    """Stands for a server of MLflow, with the rules of its parameters."""
+
+    def __init__(self):
+        self.params, self.tags, self.metrics, self.status = {}, {}, [], None
+        self.fault = None
+
+    def get_experiment_by_name(self, name):
+        del name
+        return types.SimpleNamespace(experiment_id="0")
+
+    def create_run(self, experiment, run_name):
+        del experiment, run_name
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id="seven"))
+
+    def get_run(self, identity):
+        assert identity == "seven"
+        return types.SimpleNamespace(data=self)
+
+    def update_run(self, identity, status):
+        del identity
+        self.status = status
+
+    def set_terminated(self, identity):
+        self.update_run(identity, "FINISHED")
+
+    def log_batch(self, identity, metrics=(), params=(), tags=()):
+        del identity
+        if self.fault is not None:
+            raise self.fault
+        for key, value in params:
+            if self.params.setdefault(key, value) != value:
+                raise LookupError("Changing param values is not allowed.")
+        self.tags |= dict(tags)
+        self.metrics += metrics
+
+
+@pytest.fixture
+def server(monkeypatch):
+    server = FakeMlflow()
+    entities = types.SimpleNamespace(
+        Param=lambda key, value: (key, value),
+        RunTag=lambda key, value: (key, value),
+        Metric=lambda key, value, time, step: (step, key, value),
+    )
+    mlflow = types.SimpleNamespace(MlflowClient=lambda tracking_uri: server)
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
+    return server
+
+
+def test_mlflow_goes_on_with_more_steps(tmp_path, server):
+    given = {"n_epochs": 9, "total_env_steps": 96}
+    train(tmp_path, loggers.MlflowLogger(), **given)
+    assert server.params["total_env_steps"] == "96" and not server.tags
+    for steps in (160, 192, 192):
+        given |= {"total_env_steps": steps, "resume": True}
+        rows = train(tmp_path, loggers.MlflowLogger(), **given)
+        assert server.tags == {"override/total_env_steps": str(steps)}
+    assert server.params["total_env_steps"] == "96"
+    assert {step for step, *_ in server.metrics} == {*rows["env_steps"]}
+    assert server.status == "FINISHED"
+
+
+def test_a_tracker_that_fails_later_ends_no_training(tmp_path, server, wandb_runs):
+    whole = train(tmp_path / "whole", loggers.MlflowLogger())
+    server.metrics.clear()
+
+    class Breaking(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            del logs
+            if epoch == 1:
+                server.fault = LookupError("the server\nis gone")
+
+    told = r"`MlflowLogger`: .* got LookupError: the server is gone; nothing more is"
+    callbacks = [Breaking(), loggers.MlflowLogger(), loggers.WandbLogger()]
+    with pytest.warns(UserWarning, match=told) as seen:
+        rows = train(tmp_path / "run", None, callbacks=callbacks)
+    assert len([each for each in seen if "Logger" in str(each.message)]) == 1
+    assert rows["env_steps"].tolist() == whole["env_steps"].tolist()
+    assert {step for step, *_ in server.metrics} == {rows["env_steps"][0]}
+    assert server.status == "RUNNING"
+    (run,) = wandb_runs
+    assert run.is_over and len(run.rows) == len(rows["env_steps"])
+    assert checkpoints.latest_step(tmp_path / "run") == rows["env_steps"][-1]
+
+
+def test_a_tracker_that_fails_at_once_is_an_error(tmp_path, server):
+    server.fault = LookupError("no key")
+    told = "`MlflowLogger`: expected a tracker .* got LookupError: no key; mend it"
+    with pytest.raises(OSError, match=told):
+        train(tmp_path, loggers.MlflowLogger())
+    assert checkpoints.latest_step(tmp_path) is None
 
 
 def test_bad_input():

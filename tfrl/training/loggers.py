@@ -10,7 +10,8 @@ import math
 import pathlib
 import time
 import uuid
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -19,7 +20,12 @@ from tfrl._internal import arguments
 
 
 class _RunLogger(keras.callbacks.Callback):
-    """Sends hyper-parameters when training begins, then each row that is written."""
+    """Sends hyper-parameters when training begins, then each row that is written.
+
+    What fails before the first step is an error; what fails later ends no training.
+    """
+
+    _is_open = False
 
     def on_train_begin(self, logs: Any = None) -> None:
         del logs
@@ -27,18 +33,41 @@ class _RunLogger(keras.callbacks.Callback):
             folder = getattr(self.model, "directory", None)
             record = getattr(self.model, "record", None)
             known = {} if record is None else record.hyperparameters
-            self._open(None if folder is None else pathlib.Path(folder), known)
+            try:
+                self._open(None if folder is None else pathlib.Path(folder), known)
+            except ImportError:
+                raise
+            except Exception as error:
+                raise OSError(
+                    f"`{type(self).__name__}`: expected a tracker that takes the run; "
+                    f"got {_told(error)}; mend it, or train without this callback"
+                ) from error
+            self._is_open = True
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         row = {k: float(x) for k, x in (logs or {}).items() if math.isfinite(x)}
         if row and self._is_chief:
             step = getattr(self.model, "env_steps", None)
-            self._log(row, int(epoch if step is None else step))
+            self._try(self._log, row, int(epoch if step is None else step))
 
     def on_train_end(self, logs: Any = None) -> None:
         del logs
-        if self._is_chief:
-            self._close()
+        self._try(self._close)
+        self._is_open = False
+
+    def _try(self, send: Callable[..., None], *what: Any) -> None:
+        """Sends, unless that failed before; a failure is told once."""
+        if not self._is_open:
+            return
+        try:
+            send(*what)
+        except Exception as error:
+            self._is_open = False
+            warnings.warn(
+                f"`{type(self).__name__}`: expected a tracker that takes rows to the "
+                f"end; got {_told(error)}; nothing more is sent, the training goes on",
+                stacklevel=3,
+            )
 
     @property
     def _is_chief(self) -> bool:
@@ -70,6 +99,8 @@ class WandbLogger(_RunLogger):
 
     Raises:
         ImportError: when training begins, if the library is missing.
+        OSError: likewise, if the tracker does not take the run. If it fails later, a
+            warning tells it, and the training goes on without.
 
     Example:
         >>> WandbLogger("pendulum", mode="offline").project
@@ -117,8 +148,9 @@ class MlflowLogger(_RunLogger):
     """Sends a run to MLflow (extra `tfrl[mlflow]`): to a server, or into a folder.
 
     Its steps are the environment steps, its parameters the hyper-parameters. A resumed
-    run goes on with the same run of MLflow. What was logged after the checkpoint that a
-    run goes on from, is there twice.
+    run goes on with the same run of MLflow, where what it changes of them is in tags
+    such as `override/total_env_steps`. What was logged after the checkpoint that a run
+    goes on from, is there twice.
 
     Args:
         experiment: name of what the run belongs to; made if missing.
@@ -128,6 +160,8 @@ class MlflowLogger(_RunLogger):
 
     Raises:
         ImportError: when training begins, if the library is missing.
+        OSError: likewise, if the tracker does not take the run. If it fails later, a
+            warning tells it, and the training goes on without.
 
     Example:
         >>> MlflowLogger("pendulum", tracking_uri="http://localhost:5000").experiment
@@ -164,8 +198,19 @@ class MlflowLogger(_RunLogger):
             create() if folder is None else _kept(folder / "mlflow_run_id", create)
         )
         client.update_run(self._identity, status="RUNNING")
-        params = [self._entities.Param(k, str(x)) for k, x in known.items()]
-        client.log_batch(self._identity, params=params)
+        entities, told = self._entities, {k: str(x) for k, x in known.items()}
+        # A parameter keeps its first value; a tag has what it is in a resumed run.
+        data = client.get_run(self._identity).data
+        newest = {k: data.tags.get(f"override/{k}", x) for k, x in data.params.items()}
+        client.log_batch(
+            self._identity,
+            params=[entities.Param(k, x) for k, x in told.items() if k not in newest],
+            tags=[
+                entities.RunTag(f"override/{k}", x)
+                for k, x in told.items()
+                if newest.get(k, x) != x
+            ],
+        )
 
     def _log(self, row: dict[str, float], step: int) -> None:
         now = int(time.time() * 1000)
@@ -174,6 +219,10 @@ class MlflowLogger(_RunLogger):
 
     def _close(self) -> None:
         self._client.set_terminated(self._identity)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _kept(path: pathlib.Path, make: Any) -> str:
