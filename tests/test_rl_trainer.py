@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import default_rows
 import keras
@@ -217,6 +218,24 @@ def test_bad_input_is_one_line_and_leaves_nothing(flags, words, tmp_path, capsys
         assert word in line
     assert " at 0x" not in line and "In call to" not in line
     assert not folder.exists()
+
+
+def test_a_logger_that_cannot_begin_is_one_line(tmp_path, monkeypatch, capsys):
+    def init(**options):
+        del options
+        raise LookupError("No API key configured.")
+
+    flag = "--config=Trainer.callbacks = [@WandbLogger()]"
+    for there, told in (
+        (None, "expected the library wandb; found none; run: pip install wandb"),
+        (types.SimpleNamespace(init=init), "got LookupError: No API key configured."),
+    ):
+        monkeypatch.setitem(sys.modules, "wandb", there)
+        assert run(tmp_path / "run", flag) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("tfrl.rl_trainer: error: `WandbLogger`: ")
+        assert told in line
+        configs.clear()
 
 
 @pytest.mark.parametrize("flag", ["--log_level=loud", "--n_epochs=5", "--resume=maybe"])
