@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from tfrl import command
 from tfrl.experiments import measuring, zoo
 from tfrl.summaries import run_log
 
@@ -47,9 +48,27 @@ def test_a_run_that_plays_nothing_shows_its_evaluations(tmp_path):
 
 def test_shares_are_of_the_steps_that_were_asked_for(tmp_path):
     run(tmp_path, np.arange(10.0))  # of 1,000 steps
-    (tmp_path / "config.gin").write_text("Trainer.total_env_steps = 1_980\n")
+    (tmp_path / "config.gin").write_text("Trainer.total_env_steps = 950\n")
     lines = measuring.measured_header([tmp_path])
-    assert "# Steps: 1,980\n" in lines and " 25% 4.0 (4.0 to 4.0), 50% 9.0" in lines
+    assert "# Steps: 950\n" in lines and " 25% 2.0 (2.0 to 2.0), 50% 4.0" in lines
+
+
+def test_runs_that_are_not_over_have_no_header(tmp_path, capsys):
+    for seed, n_rows in enumerate([10, 7, 0]):
+        folder = tmp_path / f"seed_{seed}"
+        if n_rows:
+            run(folder, np.arange(float(n_rows)))
+        else:
+            run_log.RunLog(folder, ["eval/return_mean"]).close()
+    told = f"runs of 1,000 steps that are over; got {tmp_path}/seed_1 after 700, "
+    for text in ("", "Trainer.total_env_steps = 1_000\n"):
+        (tmp_path / "seed_0" / "config.gin").write_text(text)
+        assert command.main(["zoo", "--measured", str(tmp_path)]) == 2
+        printed = capsys.readouterr()
+        (line,) = printed.err.splitlines()
+        assert line.startswith("tfrl zoo: error: `measured_header`: `folders` ")
+        assert f"{told}{tmp_path}/seed_2 after 0; train on" in line
+        assert not printed.out
 
 
 def test_a_share_before_the_first_return_is_left_out():

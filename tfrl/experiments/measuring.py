@@ -69,7 +69,8 @@ def measured_header(
         The lines `Steps`, `Measured`, `CPU time`, `Curve`.
 
     Raises:
-        ValueError: if a folder holds no run, or one without an evaluation.
+        ValueError: if a folder holds no run, one that is not over, or one without an
+            evaluation.
 
     Example:
         >>> measured_header(["no/such/run"])
@@ -84,8 +85,19 @@ runs; got 'no/such/run', which is none
     steps = total_env_steps
     if steps is None:
         steps = _run_folders.total_env_steps_of(runs[0])
+    reached = [int(max(table["env_steps"], default=0)) for table in tables]
     if steps is None:
-        steps = int(max(table["env_steps"][-1] for table in tables))
+        steps = max(reached)
+    short = [
+        f"{run} after {n:,}"
+        for run, n in zip(runs, reached, strict=True)
+        if n < steps or not n
+    ]
+    if short:
+        raise ValueError(
+            f"`{where}`: `folders` expected runs of {steps:,} steps that are over; got "
+            f"{', '.join(short)}; train on by `tfrl --resume`"
+        )
     if cpu_seconds is None:
         cpu_seconds = _run_folders.cpu_seconds_of([pathlib.Path(x) for x in folders])
     returns = [
