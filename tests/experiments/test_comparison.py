@@ -51,8 +51,22 @@ def test_the_command_shows_it(folders, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["scores"][1]["returns"] == [3.0, 4.0, 5.0]
     assert found["improvements"][0]["better"] == names[0]
-    assert command.main(["compare", f"{names[0]}/seed_4"]) == 0
-    assert "4.0 to 4.0" in capsys.readouterr().out
+    assert "one seed" not in out
+
+
+def test_of_one_run_there_is_no_interval(folders, capsys):
+    names = [f"{folders[0]}/seed_4", f"{folders[0]}/seed_5", str(folders[1])]
+    found = comparison.compare(names)
+    assert [each.low is None for each in found.scores] == [True, True, False]
+    assert [(x.low, x.high) for x in found.improvements] == [(None, None)] * 3
+    assert found.scores[0].middle == 4.0
+    assert command.main(["compare", *names[:2]]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[1:] == ["1", "100", "4.0", "-", "4.0", "4.0", "4.0"]
+    assert lines[5].split()[-2:] == ["0.00", "-"]
+    assert lines[-1].startswith("-: one seed tells nothing about spread")
+    assert command.main(["compare", names[0], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["scores"][0]["low"] is None
 
 
 def test_what_cannot_be_compared_is_one_line(folders, tmp_path, capsys):

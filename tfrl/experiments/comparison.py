@@ -25,16 +25,16 @@ class Scores(NamedTuple):
         returns: mean return of the last evaluation of each run.
         env_steps: after how many steps, of each run.
         middle: interquartile mean of the returns.
-        low: lower end of its interval.
-        high: upper end of it.
+        low: lower end of its interval; None of a single run, which has none.
+        high: upper end of it, likewise.
     """
 
     name: str
     returns: tuple[float, ...]
     env_steps: tuple[int, ...]
     middle: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 class Improvement(NamedTuple):
@@ -44,15 +44,15 @@ class Improvement(NamedTuple):
         better: name of the folder.
         than: of the other.
         probability: of a greater return.
-        low: lower end of its interval.
-        high: upper end of it.
+        low: lower end of its interval; None if a folder has a single run.
+        high: upper end of it, likewise.
     """
 
     better: str
     than: str
     probability: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 class Comparison(NamedTuple):
@@ -81,7 +81,7 @@ def compare(
 
     See `tfrl.summaries.interquartile_mean` and
     `tfrl.summaries.probability_of_improvement`; the intervals are of 95 %. Of three
-    seeds they are a rough guess: ten are better.
+    seeds they are a rough guess: ten are better. Of one seed there are none.
 
     Args:
         folders: of runs, as `tfrl train --seeds` leaves them, or of a run each.
@@ -118,10 +118,11 @@ def compare(
     improvements = []
     for one, other in itertools.combinations(scores, 2):
         x, y = (np.array(each.returns)[:, None] for each in (one, other))
-        found = improvement.probability_of_improvement(
+        probability, *ends = improvement.probability_of_improvement(
             x, y, resamples=resamples, seed=generator
         )
-        improvements.append(Improvement(one.name, other.name, *found))
+        low, high = ends if min(len(x), len(y)) > 1 else (None, None)
+        improvements.append(Improvement(one.name, other.name, probability, low, high))
     return Comparison(scores, tuple(improvements))
 
 
@@ -141,7 +142,7 @@ def show(comparison: Comparison) -> None:
         numbers = [np.mean(each.returns), min(each.returns), max(each.returns)]
         table.add_row(
             *(each.name, str(len(each.returns)), ends, f"{each.middle:,.1f}"),
-            f"{each.low:,.1f} to {each.high:,.1f}",
+            _interval(each, ",.1f"),
             *(f"{number:,.1f}" for number in numbers),
         )
     console = rich.console.Console(highlight=False, markup=False)
@@ -154,11 +155,15 @@ def show(comparison: Comparison) -> None:
         for name in ("P", "95 % interval"):
             table.add_column(name, justify="right", no_wrap=True)
         for pair in comparison.improvements:
-            interval = f"{pair.low:.2f} to {pair.high:.2f}"
             names = f"{pair.better} > {pair.than}"
-            table.add_row(names, f"{pair.probability:.2f}", interval)
+            table.add_row(names, f"{pair.probability:.2f}", _interval(pair, ".2f"))
         console.print()
         console.print(table)
+    if any(len(each.returns) == 1 for each in comparison.scores):
+        console.print(
+            "\n-: one seed tells nothing about spread; train several, by "
+            "`tfrl train --seeds`"
+        )
 
 
 def as_json(comparison: Comparison) -> str:
@@ -186,7 +191,17 @@ def _scores(
         for run, table in zip(runs, tables, strict=True)
     ]
     steps = tuple(int(table["env_steps"][-1]) for table in tables)
-    middle = mean_curve.interquartile_mean(
-        np.array(returns)[:, None], resamples=resamples, seed=generator
+    middle, *ends = map(
+        float,
+        mean_curve.interquartile_mean(
+            np.array(returns)[:, None], resamples=resamples, seed=generator
+        ),
     )
-    return Scores(name, tuple(returns), steps, *map(float, middle))
+    low, high = ends if len(returns) > 1 else (None, None)
+    return Scores(name, tuple(returns), steps, middle, low, high)
+
+
+def _interval(found: Scores | Improvement, form: str) -> str:
+    if found.low is None or found.high is None:
+        return "-"
+    return f"{found.low:{form}} to {found.high:{form}}"
