@@ -469,6 +469,7 @@ def test_collect(folder, tmp_path, monkeypatch, capsys):
             ["--minari=try/it-v0"],
             "`--minari` expected the name of a new set; got 'try/",
         ),
+        (["--minari=bad"], "`--minari` expected [NAMESPACE/]NAME-vN, "),
         (flags, "`--npz` expected a new file; got "),
         (["--npz=rows.csv"], "`--npz` expected to end in .npz"),
         (["--minari=try/new-v0", "--overwrite"], "`--overwrite` expected `--npz`"),

@@ -70,8 +70,6 @@ from tfrl.training.fitting import fit_trainer
 from tfrl.training.rehearsing import rehearsal
 
 _INSTEAD = {f"Trainer.{name}": f"train_rl.{name}" for name in ("n_epochs", "seed")}
-# What one line tells, a library that is missing too.
-_TOLD = ValueError, TypeError, OSError, ImportError
 _UNSAID = "# See run.json: gin has no words for this run."
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "A2C": a2c.A2C,
@@ -367,7 +365,7 @@ def main(
         played = _train(flags, files, output_dir)
     except KeyboardInterrupt:
         played = None
-    except (*_TOLD, acting.ActorFailed) as error:
+    except (ValueError, TypeError, OSError, ImportError, acting.ActorFailed) as error:
         if flags.log_level == "debug":
             raise
         print(f"{entry.short(prog)}: error: {in_one_line(error)}", file=sys.stderr)

@@ -246,6 +246,38 @@ def test_a_spec_that_cannot_be_written_is_left_out():
     assert "held:Held" in kept[0] and kept[1] == "none"
 
 
+@pytest.mark.parametrize("name", ["bad", "q/x-v0", "a b-v0", "", "/x-v0", "x-v"])
+def test_no_set_is_begun_under_a_name_that_is_none(name, tmp_path):
+    for call, place in (
+        (lambda: recorded.check_new(None, name), "`collect`: `--minari`"),
+        (
+            lambda: recorded.write_minari(name, rows_of([2]), SPACES),
+            "`write_minari`: `name`",
+        ),
+    ):
+        words = rf"{place} expected \[NAMESPACE/\]NAME-vN, .*; got {name!r}$"
+        with pytest.raises(ValueError, match=words):
+            call()
+    assert not [*tmp_path.glob("sets/*")]
+
+
+def test_a_set_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    recorded.write_minari("old/one-v0", rows_of([2]), SPACES)
+    before = sorted(tmp_path.rglob("*"))
+
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    storage = type(minari.load_dataset("old/one-v0").storage)
+    monkeypatch.setattr(storage, "update_episodes", fail)
+    for name in ("old/two-v0", "new/inner/one-v0", "one-v0"):
+        recorded.check_new(None, name)
+        with pytest.raises(OSError, match="disk full"):
+            recorded.write_minari(name, rows_of([2]), SPACES)
+        assert sorted(tmp_path.rglob("*")) == before
+    assert [*minari.list_local_datasets()] == ["old/one-v0"]
+
+
 def test_what_is_not_there_is_told(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"`MinariDataset`: `name` .*'absent-v0'"):
         recorded.MinariDataset("absent-v0")()

@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from tfrl._internal import arguments, durable, gym_checks
+from tfrl.datasets import _minari_folders
 
 _LEARNED = ("observations", "actions", "rewards", "terminated", "truncated")
 # What parts a place in an archive, or marks a tuple there, as it is written in keys.
@@ -166,7 +167,7 @@ def check_new(
 
     Raises:
         ImportError: without the package `minari` (extra `tfrl[minari]`).
-        ValueError: if the set is there, or cannot be written.
+        ValueError: if the set is there, or cannot be written, or the name is none.
     """
     if npz is not None:
         durable.check_output_file("collect", "--npz", npz, [".npz"])
@@ -181,8 +182,7 @@ def check_new(
             "`collect`: `--overwrite` expected `--npz`; got a Minari set, which is not "
             "replaced; give another name, such as its next version"
         )
-    package = arguments.imported("collect", "minari", "minari", "minari")
-    if minari in package.list_local_datasets(prefix=minari):
+    if _minari_folders.folder_of("collect", "--minari", minari).exists():
         raise ValueError(
             f"`collect`: `--minari` expected the name of a new set; got {minari!r}, "
             "which is there; choose another, such as its next version"
@@ -227,7 +227,7 @@ def write_minari(
     """Writes rows as a Minari set, which `MinariDataset` and others read.
 
     Args:
-        name: of the set, `[namespace/]dataset[-vN]`.
+        name: of the set, `[namespace/]dataset-vN`.
         rows: observations, actions, rewards, terminated, truncated, next_observations,
             nests of arrays `[rows, ...]`. Rows of an episode follow each other and end
             where it ends; after the last row an episode counts as truncated.
@@ -264,13 +264,14 @@ def write_minari(
     _check_rows(rows, spaces)
     _check_keys(spaces)
     minari = arguments.imported("write_minari", "minari", "minari", "minari")
+    folder = _minari_folders.folder_of("write_minari", "name", name)
     buffers = [
         minari.data_collector.EpisodeBuffer(id=i, **episode)
         for i, episode in enumerate(_episodes_of(rows))
     ]
     env_spec = _writable(env_spec)
     try:
-        with warnings.catch_warnings():
+        with _minari_folders.undone_if_it_fails(folder), warnings.catch_warnings():
             # It asks for an author, a link to code and the like.
             warnings.simplefilter("ignore", UserWarning)
             made = minari.create_dataset_from_buffers(
