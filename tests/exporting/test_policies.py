@@ -236,6 +236,21 @@ def test_a_recurrent_policy_as_a_file(tmp_path):
     assert export.verify(path)["serving_default"] <= 1e-5
 
 
+@pytest.mark.parametrize("make", ["PPO", "DQN"])
+def test_masks_within_observations_as_a_file(tmp_path, make):
+    space, path = S.Dict(action_mask=S.MultiBinary(3), x=UNIT), tmp_path / "p.tflite"
+    options = {"n_envs": 1, "n_steps": 64} if make == "PPO" else {}
+    agent = getattr(tfrl.agents, make)().create(space, S.Discrete(3), seed=0, **options)
+    export.export_policy(agent, path, space, S.Discrete(3))
+    assert export.verify(path)["serving_default"] <= 1e-5
+    masks = np.eye(3, dtype=np.int8)[[0, 1, 2, 2, 1, 0, 0]]
+    with pytest.warns(UserWarning, match="deprecated"):
+        interpreter = tf.lite.Interpreter(str(path))
+    found = interpreter.get_signature_runner("serving_default")
+    acted = found(action_mask=masks, x=ROWS)["actions"]
+    np.testing.assert_array_equal(acted, masks.argmax(-1))
+
+
 COMPOSITE = S.Dict(
     press=S.Discrete(3),
     steer=S.Tuple([S.Box(-1.0, 1.0, (2,)), S.MultiBinary(2)]),

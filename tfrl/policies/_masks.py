@@ -117,7 +117,7 @@ class MaskedNetwork(keras.Model):
         rest, mask = self._inner(inputs)
         outputs = function(rest, **given)
         # LiteRT splits no bools.
-        allowed = tf.cast(tf.not_equal(mask, tf.zeros([], mask.dtype)), tf.int32)
+        allowed = tf.cast(_allowed(mask), tf.int32)
         if isinstance(outputs, tuple | list):
             return (self._without(outputs[0], allowed), *outputs[1:])
         return self._without(outputs, allowed)
@@ -153,6 +153,11 @@ def _head_of(n_choices: int) -> action_heads.CategoricalHead:
     return action_heads.CategoricalHead((n_choices,), (0,), True, "int64")
 
 
+def _allowed(mask: tf.Tensor) -> tf.Tensor:
+    # LiteRT compares no int8, of which masks are.
+    return tf.not_equal(tf.cast(mask, tf.float32), 0.0)
+
+
 def only(parts: dict[str, Any]) -> Any:
     """Returns the part of a dict of one, else the dict."""
     return next(iter(parts.values())) if len(parts) == 1 else parts
@@ -172,7 +177,7 @@ def parted(network: Any, observations: Any) -> tuple[Any, Any]:
         return observations, None
     rest, mask = network.parted(observations)
     if tf.is_tensor(mask):
-        return rest, tf.not_equal(mask, tf.zeros([], mask.dtype))
+        return rest, _allowed(mask)
     return rest, np.not_equal(mask, 0)
 
 
