@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tfrl._internal import kept_programs
+from tfrl._internal import kept_programs, zoo_files
 
 # What a folder of runs of several seeds has of them.
 SEEDS_RECORD = "seeds.json"
@@ -111,6 +111,8 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
     if flags.address is not None and flags.actors != "ray":
         parser.error("--address is that of a Ray cluster: add --actors=ray")
     flags.binding = [*_actor_bindings(flags), *flags.binding]
+    for files in (flags.config, flags.config_file):
+        files[:] = [*map(zoo_files.found, files)]
     return flags
 
 
@@ -218,7 +220,10 @@ def _train_parser(prog: str) -> OneLineParser:
     )
     repeated: dict[str, Any] = {"action": "append", "default": []}
     parser.add_argument(
-        "config", nargs="*", metavar="CONFIG", help="gin file; later ones override"
+        "config",
+        nargs="*",
+        metavar="CONFIG",
+        help="gin file, or name of the zoo; later ones override",
     )
     parser.add_argument(
         "--config_file", metavar="CONFIG", help="the same as a flag", **repeated

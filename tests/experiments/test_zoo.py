@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tfrl import command
+from tfrl import command, entry
+from tfrl._internal import zoo_files
 from tfrl.experiments import zoo
 
 HEADER = """\
@@ -91,7 +92,8 @@ def test_the_command_lists_them(tmp_path, capsys):
     written(tmp_path, "shared = 1\n", "shared.gin")
     flag = f"--folder={tmp_path}"
     assert command.main(["zoo", flag]) == 0
-    head, big, small = capsys.readouterr().out.splitlines()
+    head, big, small, _, place = capsys.readouterr().out.splitlines()
+    assert place == f"they are in {tmp_path}"
     assert head.split()[:3] == ["config", "agent", "environment"]
     assert big.startswith("sac_big") and "Not measured: no GPU." in big
     for word in ("-151.0", "-151.5", "1:02:05", "10,000", "table 2"):
@@ -109,12 +111,26 @@ def test_the_command_lists_them(tmp_path, capsys):
     assert "expected gin files; got none" in capsys.readouterr().err
 
 
-def test_it_is_found_where_it_was_installed(tmp_path, monkeypatch):
-    monkeypatch.setattr(zoo, "__file__", str(tmp_path / "a" / "b" / "c" / "zoo.py"))
-    monkeypatch.setattr(zoo.sysconfig, "get_path", lambda name: tmp_path / name)
+@pytest.mark.parametrize("kind", ["prefix", "target"])
+def test_it_is_found_where_it_was_installed(kind, tmp_path, monkeypatch):
+    root = tmp_path / "lib" / "python3" / "site-packages"
+    record = root / "tfrl-1.0.dist-info" / "RECORD"
+    record.parent.mkdir(parents=True)
+    (record.parent / "METADATA").write_text("Metadata-Version: 2.1\nName: tfrl\n")
+    monkeypatch.setattr(zoo_files, "_ROOT", root)
+    assert zoo_files.found("sac_pendulum") == "sac_pendulum"
     with pytest.raises(ValueError, match="`zoo_folder`: expected the configurations"):
         zoo.zoo_folder()
-    folder = tmp_path / "data" / "share" / "tfrl" / "configs"
-    folder.mkdir(parents=True)
-    written(folder)
-    assert [found.path for found in zoo.list_zoo()] == [folder / "sac_pendulum.gin"]
+    record.write_text("../../../share/tfrl/configs/sac_pendulum.gin,,\n")
+    place = {"prefix": tmp_path, "target": root}[kind] / "share" / "tfrl" / "configs"
+    place.mkdir(parents=True)
+    path = written(place)
+    assert [found.path for found in zoo.list_zoo()] == [path]
+    monkeypatch.chdir(tmp_path)
+    for name in ("sac_pendulum", "sac_pendulum.gin", "configs/sac_pendulum.gin"):
+        flags = entry.train_flags([name, f"--config_file={name}"], "tfrl train")
+        assert [*flags.config, *flags.config_file] == [str(path)] * 2
+    for name in ("sac_absent", "mine/sac_pendulum.gin", f"{tmp_path}/sac_pendulum"):
+        assert entry.train_flags([name], "tfrl train").config == [name]
+    own = written(tmp_path)
+    assert entry.train_flags([own.name], "tfrl train").config == [own.name]

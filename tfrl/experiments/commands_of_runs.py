@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable
 
 from tfrl import entry
+from tfrl._internal import zoo_files
 
 # Those of `mean_curve`, here for flags that load no TensorFlow.
 INTERVAL_MODES = ("std", "minmax", "CI_80", "CI_85", "CI_90", "CI_95", "CI_99")
@@ -46,6 +47,7 @@ def _compare(flags: argparse.Namespace) -> None:
 
 
 def _tune(flags: argparse.Namespace) -> int:
+    flags.config = [*map(zoo_files.found, flags.config)]
     return int(entry.load("experiments.tuning").main(flags))
 
 
@@ -64,7 +66,11 @@ def _zoo(flags: argparse.Namespace) -> None:
             f"environment, all of one; got {' '.join(flags.word)!r}, which none has; "
             "`tfrl zoo` lists all"
         )
-    print(zoo.as_json(found)) if flags.json else zoo.show(found)
+    if flags.json:
+        print(zoo.as_json(found))
+        return
+    zoo.show(found)
+    print(f"\nthey are in {found[0].path.parent}")
 
 
 def _add_plot_flags(plot: argparse.ArgumentParser) -> None:

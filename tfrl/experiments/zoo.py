@@ -27,7 +27,6 @@ import json
 import os
 import pathlib
 import re
-import sysconfig
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +34,7 @@ import rich.console
 import rich.table
 
 from tfrl import entry
-from tfrl._internal import arguments
+from tfrl._internal import arguments, zoo_files
 
 _FIELDS = (
     *("Agent", "Environment", "Source", "Command", "Steps", "Expected"),
@@ -203,17 +202,13 @@ def zoo_folder() -> pathlib.Path:
         >>> (zoo_folder() / "ppo_cartpole.gin").is_file()
         True
     """
-    places = [
-        pathlib.Path(__file__).parents[2] / "configs",
-        pathlib.Path(sysconfig.get_path("data"), "share", "tfrl", "configs"),
-    ]
-    for place in places:
-        if any(place.glob("*.gin")):
-            return place
-    raise ValueError(
-        "`zoo_folder`: expected the configurations of tfrl; got none in "
-        f"{' or '.join(map(str, places))}; clone the repository"
-    )
+    place = zoo_files.folder()
+    if place is None:
+        raise ValueError(
+            "`zoo_folder`: expected the configurations of tfrl; got none in "
+            f"{' or '.join(map(str, zoo_files.places()))}; clone the repository"
+        )
+    return place
 
 
 def list_zoo(folder: str | os.PathLike[str] | None = None) -> list[Entry]:
