@@ -180,6 +180,29 @@ def test_errors(registered, arguments, match):
         vector.make_vec(**{"env_id": "CartPole-v1", "n_envs": 1, **arguments})
 
 
+@pytest.mark.parametrize("extra", ["mujoco", "box2d"])
+def test_what_is_missing_is_named_by_the_extra(extra, registered, monkeypatch):
+    def refuse(self):
+        raise gym.error.DependencyNotInstalled(f'pip install "gymnasium[{extra}]"')
+
+    monkeypatch.setattr(Refusing, "__init__", refuse)
+    told = rf"got: pip .*; the extra `tfrl\[{extra}\]` brings it"
+    with pytest.raises(ValueError, match=told):
+        vector.make_vec("tfrl/Refusing-v0", 1)
+
+
+def test_atari_is_named_by_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    gone = {k: x for k, x in gym.registry.items() if not k.startswith("ALE/")}
+    monkeypatch.setattr(gym.envs.registration, "registry", gone)
+    for env_id, told in (
+        ("ale_py:ALE/Pong-v5", r"; the extra `tfrl\[atari\]` brings it$"),
+        ("ALE/Pong-v5", r"; write ale_py:ALE/..., with the extra `tfrl\[atari\]`$"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            vector.make_vec(env_id, 1)
+
+
 def test_arguments_of_other_types():
     arguments = {"n_envs": 2.5, "max_episode_steps": 2.5, "env_id": None}
     pairs = [*arguments.items(), ("n_envs", "2"), ("n_envs", True), ("env_kwargs", 3)]

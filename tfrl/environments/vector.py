@@ -170,6 +170,7 @@ def _of_gymnasium(
         raise ValueError(
             f"`make_vec`: `env_id` {env_id!r} expected to be makeable with "
             f"vectorization={vectorization!r} and env_kwargs={kwargs}; got: {error}"
+            f"{_extra(error)}"
         ) from error
     except (ConnectionError, EOFError) as error:
         raise ConnectionError(
@@ -190,4 +191,17 @@ def _spec(env_id: str) -> EnvSpec:
         raise ValueError(
             "`make_vec`: `env_id` expected a registered Gymnasium environment, or the "
             f"module that registers it before a colon; got {env_id!r}: {error}"
+            f"{_extra(error)}"
         ) from error
+
+
+def _extra(error: Exception) -> str:
+    """Names the extra of tfrl that brings what an environment lacks, if one does."""
+    if getattr(error, "name", None) == "ale_py":
+        return "; the extra `tfrl[atari]` brings it"
+    told = {
+        "gymnasium[mujoco]": "the extra `tfrl[mujoco]` brings it",
+        "gymnasium[box2d]": "the extra `tfrl[box2d]` brings it",
+        "Namespace ALE not": "write ale_py:ALE/..., with the extra `tfrl[atari]`",
+    }
+    return "".join(f"; {x}" for words, x in told.items() if words in str(error))
