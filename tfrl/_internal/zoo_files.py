@@ -20,7 +20,7 @@ def places() -> list[pathlib.Path]:
     for each in importlib.metadata.distributions(name="tfrl", path=[str(_ROOT)]):
         for file in each.files or ():
             if file.match("share/tfrl/configs/*.gin"):
-                place = os.path.normpath(os.fspath(each.locate_file(file)))
+                place = os.path.normpath(str(each.locate_file(file)))
                 found.append(pathlib.Path(place).parent)
     return list(dict.fromkeys(found))
 
