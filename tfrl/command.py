@@ -27,6 +27,7 @@ of `Trainer` or one of `AgentModel.fit` with a `RunCheckpoint`; `--config=BINDIN
 """
 
 import argparse
+import atexit
 import itertools
 import os
 import pathlib
@@ -35,6 +36,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfrl import entry
+from tfrl._internal import output
 from tfrl.experiments import commands_of_runs
 
 # A command, of its flags; returns the exit status, None for 0.
@@ -60,13 +62,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _main(given, is_process=argv is None)
     except KeyboardInterrupt:
-        print(f"{' '.join(['tfrl', *given[:1]])}: interrupted", file=sys.stderr)
+        told = f"{' '.join(['tfrl', *given[:1]])}: interrupted"
+        output.say(told, output.STDERR)
         return 130
 
 
 def _main(given: list[str], is_process: bool) -> int:
     if given[:1] == ["--resume"] and given[1:] and given[1][:1] != "-":
         given = ["train", "--resume", "--output_dir", *given[1:]]
+    if is_process and given[:1] in (["train"], ["tune"]):
+        # What they say is no part of what they do.
+        atexit.register(output.settle)
     # A wrong flag, or --help, has its answer before anything large is loaded.
     if given[:1] == ["train"]:
         flags = entry.train_flags(given[1:], "tfrl train")

@@ -406,7 +406,9 @@ def _filter_stderr() -> None:
         with open(reading, "rb") as lines:
             for line in lines:
                 if not is_noise(line):
-                    os.write(2, line)
+                    # Nobody may read on; what writes to the pipe still does.
+                    with contextlib.suppress(OSError):
+                        os.write(2, line)
     finally:
         os._exit(0)
 

@@ -6,15 +6,17 @@ A gin file is code: what it imports runs. Train only what you would execute. Wit
 `--resume` and `--output_dir` alone, a run goes on as its own folder describes it.
 """
 
+import atexit
 import sys
 
 from tfrl import entry
-from tfrl._internal import lazy_doors
+from tfrl._internal import lazy_doors, output
 
 if __name__ == "__main__":
     # TensorFlow is loaded below: neither --help nor a wrong flag waits for it.
     entry.train_flags(None, "python -m tfrl.rl_trainer")
     entry.begin()
+    atexit.register(output.settle)
 else:
     lazy_doors.imported("keras")  # and with it TensorFlow
 
@@ -368,21 +370,23 @@ def main(
     except (ValueError, TypeError, OSError, ImportError, acting.ActorFailed) as error:
         if flags.log_level == "debug":
             raise
-        print(f"{entry.short(prog)}: error: {in_one_line(error)}", file=sys.stderr)
+        told = f"{entry.short(prog)}: error: {in_one_line(error)}"
+        output.say(told, output.STDERR)
         return 75 if isinstance(error, ConnectionError) else 2
     if isinstance(played, rehearsal.Rehearsal):
         played.show()
         return 0 if played.passed else 1
     if played is None:
         if checkpoints.latest_step(output_dir) is None:
-            print("interrupted before anything was saved")
+            output.say("interrupted before anything was saved")
             return 130
         again = [*files, *(f"--config={binding}" for binding in flags.binding)]
         again += [] if flags.strategy is None else [f"--strategy={flags.strategy}"]
         again += [f"--output_dir={output_dir}", "--resume"]
-        print(f"interrupted and saved; resume with: {prog} {shlex.join(again)}")
+        told = f"interrupted and saved; resume with: {prog} {shlex.join(again)}"
+        output.say(told)
         return 130
-    print(
+    output.say(
         f"final evaluation: return {played.returns.mean():.1f} "
         f"(standard deviation {played.returns.std():.1f}, "
         f"{len(played.returns)} episodes)\n"

@@ -15,7 +15,6 @@ import pathlib
 import re
 import shlex
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ import rich.progress
 import rich.text
 
 from tfrl import entry
-from tfrl._internal import arguments, cores, durable
+from tfrl._internal import arguments, cores, durable, output
 from tfrl.experiments import _run_folders, _seed_process
 
 _Seeds = Sequence[_seed_process.SeedProcess]
@@ -38,7 +37,10 @@ class _Board:
     """Shows a line per seed: bars on a terminal, elsewhere what the processes say."""
 
     def __init__(self, seeds: _Seeds) -> None:
-        self._console = rich.console.Console(highlight=False)
+        self._console = rich.console.Console(
+            file=output.STDOUT,  # type: ignore[arg-type]
+            highlight=False,
+        )
         self._bars: rich.progress.Progress | None = None
         self._tasks: dict[str, rich.progress.TaskID] = {}
         if self._console.is_interactive:
@@ -189,20 +191,22 @@ def main(flags: argparse.Namespace) -> int:
     try:
         found = train_seeds(train, seeds, folder, jobs=flags.jobs, resume=flags.resume)
     except (ValueError, OSError) as error:
-        print(f"tfrl train: error: {error}", file=sys.stderr)
+        output.say(f"tfrl train: error: {error}", output.STDERR)
         return _BAD_INPUT
     counts = collections.Counter(found.values())
     if counts["failed"]:
         failed = [str(seed) for seed, status in found.items() if status == "failed"]
-        print(f"tfrl train: error: failed: seed {', '.join(failed)}", file=sys.stderr)
+        output.say(
+            f"tfrl train: error: failed: seed {', '.join(failed)}", output.STDERR
+        )
         return 1
     if counts["done"] < len(found):
         again = shlex.join(["tfrl", "train", f"--output_dir={folder}", "--resume"])
-        print(
+        output.say(
             f"interrupted: {counts['done']} of {len(found)} done; resume with: {again}"
         )
         return 130
-    print(
+    output.say(
         f"{len(found)} runs are in {folder}; draw them: tfrl plot {folder}; "
         f"compare them: tfrl compare {folder} OTHER"
     )

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import keras
 
 from tfrl import rl_trainer
-from tfrl._internal import arguments, durable
+from tfrl._internal import arguments, durable, output
 from tfrl.configuring import configs
 
 _trial: contextvars.ContextVar[Any] = contextvars.ContextVar("trial")
@@ -217,9 +217,9 @@ def main(flags: argparse.Namespace) -> int:
     try:
         found = tune(flags.config, folder, flags.binding)
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on with what is finished")
+        output.say("interrupted; the same command goes on with what is finished")
         return 130
-    print(f"best: return {found.value:.1f}; train it: tfrl train {found.path}")
+    output.say(f"best: return {found.value:.1f}; train it: tfrl train {found.path}")
     return 0
 
 
@@ -232,7 +232,7 @@ def _try(
         _suggest(trial, name, given)
     values = {name: _value(tuning, trial, name) for name in tuning.parameters}
     shown = ", ".join(f"{name} = {x!r}" for name, x in values.items())
-    print(f"trial {trial.number}: {shown}", flush=True)
+    output.say(f"trial {trial.number}: {shown}")
     states = optuna.trial.TrialState
     token = _trial.set(trial)
     try:
@@ -244,11 +244,11 @@ def _try(
         if not math.isfinite(value):
             raise ValueError(f"its final evaluation has a return of {value}")
         study.tell(trial, value)
-        print(f"trial {trial.number}: return {value:.1f}", flush=True)
+        output.say(f"trial {trial.number}: return {value:.1f}")
     except optuna.TrialPruned as pruned:
         study.tell(trial, state=states.PRUNED)
         told = rl_trainer.in_one_line(pruned)
-        print(f"trial {trial.number}: ended early, {told}", flush=True)
+        output.say(f"trial {trial.number}: ended early, {told}")
     except KeyboardInterrupt:
         study.tell(trial, state=states.FAIL)
         study.enqueue_trial(trial.params)
@@ -257,7 +257,7 @@ def _try(
         told = rl_trainer.in_one_line(error)
         trial.set_user_attr(_REASON, told)
         study.tell(trial, state=states.FAIL)
-        print(f"trial {trial.number}: failed: {told}", flush=True)
+        output.say(f"trial {trial.number}: failed: {told}")
     finally:
         _trial.reset(token)
         configs.clear()

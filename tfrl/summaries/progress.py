@@ -2,7 +2,6 @@
 
 import datetime
 import math
-import sys
 import time
 from collections.abc import Callable
 from typing import Self
@@ -10,6 +9,8 @@ from typing import Self
 import rich.console
 import rich.progress
 import rich.text
+
+from tfrl._internal import output
 
 # Seconds from one showing to the next, and what part of the run.
 _BAR_PACE, _LINE_PACE = (0.25, 0.0), (5.0, 0.1)
@@ -29,6 +30,9 @@ class Progress:
     `first` is the first update, so that what a run does once before (compilation)
     does not count; the first update itself is measured from the entry of the context
     and `start_env_steps`.
+
+    What standard output does not take (its reader is gone, its disk is full) is lost,
+    and nothing else comes of it.
 
     Args:
         total_env_steps: environment steps at the end of the run.
@@ -155,10 +159,10 @@ class Progress:
 
 
 def _console_of_standard_output() -> rich.console.Console:
-    isatty = getattr(sys.stdout, "isatty", None)
-    is_terminal = isatty is not None and isatty()
     # In a notebook, Rich would frame each line by empty ones, and, as kernels set
     # FORCE_COLOR, draw a bar, of which longer lines leave their ends.
     return rich.console.Console(
-        force_jupyter=False, force_interactive=None if is_terminal else False
+        file=output.STDOUT,  # type: ignore[arg-type]
+        force_jupyter=False,
+        force_interactive=None if output.STDOUT.isatty() else False,
     )

@@ -1,0 +1,94 @@
+"""Standard output as what a run can do without: where it fails, the run goes on."""
+
+import contextlib
+import io
+import os
+import sys
+from typing import Any
+
+
+class Spare(io.TextIOBase):
+    r"""What is written here goes to standard output, or nowhere if that takes nothing.
+
+    A reader that is gone, a full disk and a closed terminal are no reason to end a run.
+
+    Args:
+        name: of the stream in `sys`, looked up at each call.
+
+    Example:
+        >>> Spare("stdout").write("half way\n")
+        half way
+        9
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def _stream(self) -> Any:
+        stream = getattr(sys, self._name)
+        # Rich puts itself in place of it while it draws.
+        return getattr(stream, "rich_proxied_file", stream)
+
+    @property
+    def encoding(self) -> str:
+        """That of the stream."""
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        isatty = getattr(self._stream, "isatty", None)
+        return isatty is not None and bool(isatty())
+
+    def fileno(self) -> int:
+        """The number of the stream; an OSError if it has none."""
+        if self._stream is None:
+            raise io.UnsupportedOperation("fileno")
+        return int(self._stream.fileno())
+
+    def write(self, text: str) -> int:
+        """Writes a text, or loses it."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hands on what was written, or loses it."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._stream.flush()
+
+
+STDOUT, STDERR = Spare("stdout"), Spare("stderr")
+
+
+def say(text: str, stream: Spare = STDOUT) -> None:
+    """Prints a line at once, or loses it.
+
+    Args:
+        text: the line.
+        stream: where to.
+
+    Example:
+        >>> say("half way")
+        half way
+    """
+    print(text, file=stream, flush=True)
+
+
+def settle() -> None:
+    """Lets the process end without a complaint about what could not be written.
+
+    Python would fail at its end for what a stream still holds.
+
+    Example:
+        >>> settle()
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
