@@ -62,17 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _main(given, is_process=argv is None)
     except KeyboardInterrupt:
-        told = f"{' '.join(['tfrl', *given[:1]])}: interrupted"
-        output.say(told, output.STDERR)
+        output.complain(f"{' '.join(['tfrl', *given[:1]])}: interrupted")
         return 130
 
 
 def _main(given: list[str], is_process: bool) -> int:
     if given[:1] == ["--resume"] and given[1:] and given[1][:1] != "-":
         given = ["train", "--resume", "--output_dir", *given[1:]]
-    if is_process and given[:1] in (["train"], ["tune"]):
-        # What they say is no part of what they do.
-        atexit.register(output.settle)
     # A wrong flag, or --help, has its answer before anything large is loaded.
     if given[:1] == ["train"]:
         flags = entry.train_flags(given[1:], "tfrl train")
@@ -80,9 +76,12 @@ def _main(given: list[str], is_process: bool) -> int:
         flags = _parser().parse_args(given)
     if given[0] == "train" and (flags.seeds or commands_of_runs.resumes_seeds(flags)):
         # Its processes begin by themselves.
+        if is_process:
+            atexit.register(output.settle)
         return int(entry.load("experiments.seeds").main(flags))
     if is_process:
-        entry.begin()
+        # What is said of training is no part of what it does.
+        entry.begin(may_lose_output=given[0] in ("train", "tune"))
     if given[0] == "train":
         return int(entry.load("rl_trainer").main(given[1:], prog="tfrl train"))
     try:

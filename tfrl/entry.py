@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tfrl._internal import kept_programs, zoo_files
+from tfrl._internal import kept_programs, output, zoo_files
 
 # What a folder of runs of several seeds has of them.
 SEEDS_RECORD = "seeds.json"
@@ -296,7 +296,7 @@ def _add_seeds(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def begin() -> None:
+def begin(*, may_lose_output: bool = False) -> None:
     """Makes this process ready to be a command; before TensorFlow is loaded.
 
     What TensorFlow says of itself while it loads and compiles stays out of stderr;
@@ -311,6 +311,10 @@ def begin() -> None:
     What XLA compiles is kept for later processes, see `kept_programs.keep`; and no
     garbage is collected until `loaded` is called, nor when the process ends: Python
     would look through all traces of functions for a second, to free what ends with it.
+
+    Args:
+        may_lose_output: what can no longer be written when the process ends is no
+            fault of it.
 
     Example:
         >>> begin()  # doctest: +SKIP
@@ -327,6 +331,8 @@ def begin() -> None:
     kept_programs.keep()
     gc.disable()
     atexit.register(gc.freeze)
+    if may_lose_output:
+        atexit.register(output.settle)
 
 
 def loaded() -> None:

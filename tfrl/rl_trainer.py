@@ -6,7 +6,6 @@ A gin file is code: what it imports runs. Train only what you would execute. Wit
 `--resume` and `--output_dir` alone, a run goes on as its own folder describes it.
 """
 
-import atexit
 import sys
 
 from tfrl import entry
@@ -15,8 +14,7 @@ from tfrl._internal import lazy_doors, output
 if __name__ == "__main__":
     # TensorFlow is loaded below: neither --help nor a wrong flag waits for it.
     entry.train_flags(None, "python -m tfrl.rl_trainer")
-    entry.begin()
-    atexit.register(output.settle)
+    entry.begin(may_lose_output=True)
 else:
     lazy_doors.imported("keras")  # and with it TensorFlow
 
@@ -370,8 +368,7 @@ def main(
     except (ValueError, TypeError, OSError, ImportError, acting.ActorFailed) as error:
         if flags.log_level == "debug":
             raise
-        told = f"{entry.short(prog)}: error: {in_one_line(error)}"
-        output.say(told, output.STDERR)
+        output.complain(f"{entry.short(prog)}: error: {in_one_line(error)}")
         return 75 if isinstance(error, ConnectionError) else 2
     if isinstance(played, rehearsal.Rehearsal):
         played.show()
@@ -383,8 +380,7 @@ def main(
         again = [*files, *(f"--config={binding}" for binding in flags.binding)]
         again += [] if flags.strategy is None else [f"--strategy={flags.strategy}"]
         again += [f"--output_dir={output_dir}", "--resume"]
-        told = f"interrupted and saved; resume with: {prog} {shlex.join(again)}"
-        output.say(told)
+        output.say(f"interrupted and saved; resume with: {prog} {shlex.join(again)}")
         return 130
     output.say(
         f"final evaluation: return {played.returns.mean():.1f} "

@@ -96,7 +96,7 @@ def test_seeds_are_trained_without_a_reader(tmp_path):
 
 def test_a_stream_is_looked_up_when_it_is_written_to(capsys, monkeypatch):
     output.say("half way")
-    output.say("wrong", output.STDERR)
+    output.complain("wrong")
     assert capsys.readouterr() == ("half way\n", "wrong\n")
     assert output.STDOUT.encoding.lower() == "utf-8" and not output.STDOUT.isatty()
     monkeypatch.setattr(sys, "stdout", None)

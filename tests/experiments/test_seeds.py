@@ -33,6 +33,7 @@ def stop(*_):
     (run / "checkpoints" / "step-50").mkdir(parents=True)
     sys.exit(130)
 signal.signal(signal.SIGINT, stop)
+signal.signal(signal.SIGHUP, stop)
 if seed == 9:
     print("tfrl.rl_trainer: error: `parse`: 9 is odd", file=sys.stderr)
     sys.exit(2)
@@ -89,7 +90,7 @@ def test_one_that_fails_is_named_and_done_again(standing_in, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interruption_ends_all_and_is_gone_on_with(standing_in, tmp_path, number):
     # A shell's own handler stays; the signal comes to a process of its own.
     program = (
@@ -114,7 +115,7 @@ def test_an_interruption_ends_all_and_is_gone_on_with(standing_in, tmp_path, num
     assert call("--resume", f"--output_dir={standing_in}") == 0
     said = (standing_in / "seed_3" / "was").read_text().splitlines()
     # The one that SIGTERM ends saves nothing.
-    assert said[1].startswith("--resume" if number == signal.SIGINT else "a.gin")
+    assert said[1].startswith("--resume" if number != signal.SIGTERM else "a.gin")
 
 
 def test_bad_input_is_one_line_and_leaves_nothing(standing_in, capsys):

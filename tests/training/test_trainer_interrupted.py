@@ -94,6 +94,26 @@ def test_the_first_signal_is_noted_and_the_second_acts(number):
         signal.signal(number, before)
 
 
+def test_a_closed_terminal_asks_as_often_as_it_wants_to():
+    caught = []
+    before = signal.signal(signal.SIGHUP, lambda *_: caught.append(1))
+    try:
+        with _processes.interruptible() as interrupted:
+            assert not interrupted()
+            for _ in range(2):  # the shell says it, and the system
+                os.kill(os.getpid(), signal.SIGHUP)
+                assert interrupted() and not caught
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert caught == [1]
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under `nohup`
+        with _processes.interruptible() as interrupted:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not interrupted()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_call_is_broken_off_and_the_rest_is_not():
     calls = []
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 
-class Spare(io.TextIOBase):
+class Spare:
     r"""What is written here goes to standard output, or nowhere if that takes nothing.
 
     A reader that is gone, a full disk and a closed terminal are no reason to end a run.
@@ -61,18 +61,29 @@ class Spare(io.TextIOBase):
 STDOUT, STDERR = Spare("stdout"), Spare("stderr")
 
 
-def say(text: str, stream: Spare = STDOUT) -> None:
+def say(text: str) -> None:
     """Prints a line at once, or loses it.
 
     Args:
         text: the line.
-        stream: where to.
 
     Example:
         >>> say("half way")
         half way
     """
-    print(text, file=stream, flush=True)
+    print(text, file=STDOUT, flush=True)
+
+
+def complain(text: str) -> None:
+    """Prints a line to stderr at once, or loses it.
+
+    Args:
+        text: the line.
+
+    Example:
+        >>> complain("tfrl: nothing is wrong")
+    """
+    print(text, file=STDERR, flush=True)
 
 
 def settle() -> None:

@@ -25,7 +25,7 @@ import rich.progress
 import rich.text
 
 from tfrl import entry
-from tfrl._internal import arguments, cores, durable, output
+from tfrl._internal import arguments, cores, durable, hangups, output
 from tfrl.experiments import _run_folders, _seed_process
 
 _Seeds = Sequence[_seed_process.SeedProcess]
@@ -102,7 +102,7 @@ def train_seeds(
 ) -> dict[int, str]:
     """Trains a run of each seed, as many at once as there are cores.
 
-    A process per seed does what `tfrl train` does. The first Ctrl-C (or SIGTERM) is
+    A process per seed does what `tfrl train` does. Ctrl-C (SIGTERM, SIGHUP) at first is
     handed on to all of them, which end with checkpoints, as does a second one. Where a
     process fails, the others go on; unless it refused what it was given, as all would.
 
@@ -191,14 +191,12 @@ def main(flags: argparse.Namespace) -> int:
     try:
         found = train_seeds(train, seeds, folder, jobs=flags.jobs, resume=flags.resume)
     except (ValueError, OSError) as error:
-        output.say(f"tfrl train: error: {error}", output.STDERR)
+        output.complain(f"tfrl train: error: {error}")
         return _BAD_INPUT
     counts = collections.Counter(found.values())
     if counts["failed"]:
         failed = [str(seed) for seed, status in found.items() if status == "failed"]
-        output.say(
-            f"tfrl train: error: failed: seed {', '.join(failed)}", output.STDERR
-        )
+        output.complain(f"tfrl train: error: failed: seed {', '.join(failed)}")
         return 1
     if counts["done"] < len(found):
         again = shlex.join(["tfrl", "train", f"--output_dir={folder}", "--resume"])
@@ -283,7 +281,7 @@ def _forwarded(
         for each in running:
             each.signal(number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT, signal.SIGTERM, *hangups.hangups())
     before = {number: signal.signal(number, ask) for number in numbers}
     try:
         yield asked

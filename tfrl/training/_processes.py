@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import arguments
+from tfrl._internal import arguments, hangups
 from tfrl.core import records
 from tfrl.saving import typed_json
 
@@ -110,6 +110,9 @@ class Until:
 def interruptible() -> Iterator[Interruption]:
     """Yields what tells whether SIGINT or SIGTERM came once; a second one acts.
 
+    So does SIGHUP, of a terminal that is closed, unless it is ignored (`nohup`); that
+    comes twice by itself, from the shell and from the system, and never acts.
+
     Outside the main thread signals cannot be caught; there none ever comes.
     """
     interruption = Interruption()
@@ -119,10 +122,12 @@ def interruptible() -> Iterator[Interruption]:
     before: dict[int, Any] = {}
 
     def ask(number: int, _: Any) -> None:
-        signal.signal(number, before[number])
+        if number not in closing:
+            signal.signal(number, before[number])
         interruption.ask()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    closing = hangups.hangups()
+    for number in (signal.SIGINT, signal.SIGTERM, *closing):
         before[number] = signal.signal(number, ask)
     try:
         yield interruption

@@ -189,9 +189,9 @@ class Trainer:
             with Trainer(...) as trainer:
                 played = trainer.run()
 
-        The first Ctrl-C (or SIGTERM) ends the run with a checkpoint: after the current
-        epoch, or where epochs or the wait for actors take seconds, of the end of the
-        one before. An evaluation ends at its next step; a resumed run plays
+        The first Ctrl-C (SIGTERM, SIGHUP) ends the run with a checkpoint: after the
+        current epoch, or where epochs or the wait for actors take seconds, of the end
+        of the one before. An evaluation ends at its next step; a resumed run plays
         it from its beginning. A second one breaks off at once, leaving the checkpoint
         before.
 

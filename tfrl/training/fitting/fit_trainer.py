@@ -188,8 +188,8 @@ class FitTrainer:
     def run(self, *, quiet: bool = False) -> evaluation.Evaluation | None:
         """Trains to the end and evaluates; to be called within a context.
 
-        The first Ctrl-C (or SIGTERM) ends the run with a checkpoint after the current
-        epoch, a second one at once.
+        The first Ctrl-C (SIGTERM, SIGHUP) ends the run with a checkpoint after the
+        current epoch, a second one at once.
 
         Args:
             quiet: show no progress.
