@@ -5,6 +5,7 @@ import functools
 import json
 import pathlib
 import re
+import shutil
 import types
 from typing import Any
 
@@ -23,12 +24,14 @@ from tiny_agents import Tiny, assert_same, train
 from tfrl.agents.on_policy import policy_gradient, ppo
 from tfrl.configuring import configs
 from tfrl.environments import vector
+from tfrl.exporting import export
 from tfrl.policies import policy
 from tfrl.saving import typed_json
 from tfrl.summaries.filming import panels
 from tfrl.training import (
     _kept_arguments,
     cadence,
+    doctor,
     experience,
     saved_run,
     trainer,
@@ -338,6 +341,18 @@ def test_the_exported_policy_acts_alike(folder, tmp_path):
     model = tf.saved_model.load(tmp_path / "policy")
     served = model.signatures["serving_default"](observations=tf.constant(rows))
     np.testing.assert_array_equal(served["actions"], expected)
+
+
+def test_a_folder_may_have_a_name_that_tensorflow_takes_for_a_pattern(folder, tmp_path):
+    odd = tmp_path / "lr[1e-3] \\ *"
+    shutil.copytree(folder, odd)
+    with saved_run.SavedRun(build(odd)) as run:
+        run.export(odd / "policy")
+        assert run.step == 16
+    assert export.verify(odd / "policy")["serving_default"] < 1e-5
+    assert doctor.find_nonfinite(odd) == []
+    with build(odd, resume=True) as resumed:
+        assert resumed.env_steps == 16
 
 
 S = gym.spaces

@@ -2,12 +2,15 @@
 
 import glob
 import math
+import os
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from tfrl._internal import plain_paths
 
 _SHOWN_DIFFERENCES = 3
 
@@ -189,10 +192,11 @@ def read_arrays(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
     if not arrays:
         return dict(leaves)
     try:
-        _check_sizes(prefix, arrays)
-        with tf.device("CPU:0"):
+        folder, start = os.path.split(prefix)
+        with plain_paths.plain(folder) as plain, tf.device("CPU:0"):
+            _check_sizes(plain, start, arrays)
             tensors = tf.raw_ops.RestoreV2(
-                prefix=prefix,
+                prefix=os.path.join(plain, start),
                 tensor_names=list(arrays),
                 shape_and_slices=[""] * len(arrays),
                 dtypes=[tf.as_dtype(leaf.dtype) for leaf in arrays.values()],
@@ -206,8 +210,9 @@ def read_arrays(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
     return {**leaves, **dict(zip(arrays, values, strict=True))}
 
 
-def _check_sizes(prefix: str, arrays: Mapping[str, Any]) -> None:
+def _check_sizes(folder: str, start: str, arrays: Mapping[str, Any]) -> None:
     """Raises before TensorFlow takes memory for what is no array of the checkpoint."""
+    prefix = os.path.join(folder, start)
     shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
     count = 0
     for name, leaf in arrays.items():
@@ -216,7 +221,6 @@ def _check_sizes(prefix: str, arrays: Mapping[str, Any]) -> None:
             found = shapes.get(name, "none")
             raise ValueError(f"{found} as the shape of {name!r} instead of {shape}")
         count += math.prod(shapes[name]) * tf.as_dtype(leaf.dtype).size
-    folder, _, start = prefix.rpartition("/")
     files = pathlib.Path(folder).glob(f"{glob.escape(start)}.data-*")
     size = sum(file.stat().st_size for file in files)
     if count > size:

@@ -20,6 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrl._internal import plain_paths
 from tfrl.core import specs
 from tfrl.exporting import _graphs
 from tfrl.saving import typed_json
@@ -458,7 +459,8 @@ def _opened(path: pathlib.Path) -> Iterator[dict[str, tuple[Any, Sequence[Any]]]
     What was loaded lives as long as the block.
     """
     if path.is_dir():
-        loaded = tf.saved_model.load(str(path))
+        with plain_paths.plain(path) as plain:
+            loaded = tf.saved_model.load(plain)
         yield {name: (f, f.variables) for name, f in loaded.signatures.items()}
         del loaded
     elif path.suffix == ".keras":

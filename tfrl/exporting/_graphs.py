@@ -512,7 +512,7 @@ def check_litert(where: str, name: str, traced: Any) -> None:
             )
 
 
-def converted(where: str, folder: pathlib.Path, names: Iterable[str]) -> bytes:
+def converted(where: str, folder: str | pathlib.Path, names: Iterable[str]) -> bytes:
     """Returns a SavedModel as a model of LiteRT.
 
     Args:

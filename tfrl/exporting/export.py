@@ -18,7 +18,7 @@ import gymnasium as gym
 import keras
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, plain_paths
 from tfrl.exporting import _beside, _golden, _graphs, endpoints, policies
 from tfrl.stats import normalizers
 
@@ -61,6 +61,9 @@ def export_model(
     loaded where its classes are; with `.tflite` any content for LiteRT, of its own ops
     alone, to be run by any interpreter of it: it knows neither random numbers by a seed
     nor variables that a call changes, and recurrent layers with `unroll=True` alone.
+
+    From a path with `[` or a backslash TensorFlow itself loads no SavedModel; move it,
+    or link to it.
 
     What is exported twice, here or in another process, is the same to the byte. It is
     not if Keras gave layers or variables other names, as to a model that is built
@@ -395,7 +398,8 @@ def _prepare_endpoints(
         with tempfile.TemporaryDirectory(dir=path.parent) as made:
             folder = pathlib.Path(made, "model")
             _graphs.save(where, functions, resources, folder)
-            path.write_bytes(_graphs.converted(where, folder, functions))
+            with plain_paths.plain(folder) as plain:
+                path.write_bytes(_graphs.converted(where, plain, functions))
 
     return goldens, write
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import event_files, sealed_folder
+from tfrl._internal import event_files, plain_paths, sealed_folder
 from tfrl.replay.disk import saving
 from tfrl.saving import checkpoints, typed_json
 from tfrl.summaries import run_log
@@ -264,9 +264,10 @@ def _in_checkpoint(path: pathlib.Path, folder: pathlib.Path) -> Iterator[NonFini
     name, step = path.relative_to(folder).as_posix(), int(path.name.split("-")[1])
     with _damage_named(path):
         (index,) = path.glob("*.index")
-        reader = tf.train.load_checkpoint(os.fspath(index.with_suffix("")))
-        for tensor in sorted(reader.get_variable_to_dtype_map()):
-            yield from _of_tensor(step, tensor, reader.get_tensor(tensor), name)
+        with plain_paths.plain(path) as plain:
+            reader = tf.train.load_checkpoint(os.path.join(plain, index.stem))
+            for tensor in sorted(reader.get_variable_to_dtype_map()):
+                yield from _of_tensor(step, tensor, reader.get_tensor(tensor), name)
 
 
 def _of_tensor(step: int, name: str, content: Any, file: str) -> Iterator[NonFinite]:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
-from tfrl._internal import arguments, checks, durable
+from tfrl._internal import arguments, checks, durable, plain_paths
 from tfrl.environments.compiled import _actions, _jax_functions, protocol
 from tfrl.saving import typed_json
 
@@ -248,8 +248,8 @@ def load_jax_env(path: durable.Path) -> JaxEnv:
             f"{path}"
         )
     facts = typed_json.from_json((path / _FACTS).read_text())
-    with tf.init_scope():
-        model = tf.saved_model.load(str(path / _SAVED))
+    with tf.init_scope(), plain_paths.plain(path / _SAVED) as plain:
+        model = tf.saved_model.load(plain)
     return JaxEnv(lambda _: (model.reset_program, model.step_program), facts)
 
 
