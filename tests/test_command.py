@@ -243,6 +243,24 @@ def test_doctor(folder, tmp_path, capsys):
     assert (len(lines), lines[-1]) == (6, "and in 3 more tensors")
 
 
+def test_doctor_tells_what_is_missing(folder, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    (events,) = run.glob("events.out.tfevents.*")
+    events.write_bytes(b"")
+    assert call("doctor", run) == 1
+    assert capsys.readouterr().out == (
+        f"{events.name} is missing: TensorBoard shows less than was written\n"
+        f"every number in {run} is finite, of 2 rows of metrics.csv, 2 checkpoints\n"
+    )
+    (run / "metrics.csv").unlink()
+    assert call("doctor", run) == 1
+    rows, _, finite = capsys.readouterr().out.splitlines()
+    step = checkpoints.latest_step(run)
+    assert rows.startswith(f"metrics.csv is missing, which has rows up to step {step}:")
+    assert finite == f"every number in {run} is finite, of 2 checkpoints"
+
+
 @pytest.mark.slow
 def test_doctor_tells_overrides(folder, tmp_path, capsys):
     run = tmp_path / "run"

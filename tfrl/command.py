@@ -144,30 +144,38 @@ def _doctor(flags: argparse.Namespace) -> int:
     told = entry.load("training").describe_actors(flags.run_dir)
     if told is not None:
         print(told)
+    missing = entry.load("training").list_missing(flags.run_dir)
+    for line in missing:
+        print(line)
     if not found:
-        # A run that broke off early may have left nothing to find.
-        rows = pathlib.Path(flags.run_dir) / "metrics.csv"
-        table: dict[str, Any] = {"env_steps": ()}
-        if rows.is_file():
-            table = entry.load("summaries").read_metrics(rows)
-        n_steps = len(entry.load("saving").list_steps(flags.run_dir))
-        if not n_steps and not len(table["env_steps"]):
-            print(
-                f"there is nothing to look at in {flags.run_dir}: no row of "
-                "metrics.csv, no checkpoint"
-            )
-            return 0
-        print(
-            f"every number in {flags.run_dir} is finite, of events, "
-            f"{len(table['env_steps'])} rows of metrics.csv, {n_steps} checkpoints"
-        )
-        return 0
+        print(_all_finite(pathlib.Path(flags.run_dir)))
+        return int(bool(missing))
     print(f"first {found[0]}")
     for other in found[1:5]:
         print(f"then  {other}")
     if len(found) > 5:
         print(f"and in {len(found) - 5} more tensors")
     return 1
+
+
+def _all_finite(folder: pathlib.Path) -> str:
+    """Tells in how much of a run every number is finite."""
+    looked_at, n_rows = [], 0
+    if any(path.stat().st_size for path in folder.rglob("events.out.tfevents.*")):
+        looked_at.append("events")
+    if (folder / "metrics.csv").is_file():
+        table = entry.load("summaries").read_metrics(folder / "metrics.csv")
+        n_rows = len(table["env_steps"])
+        looked_at.append(f"{n_rows} rows of metrics.csv")
+    n_steps = len(entry.load("saving").list_steps(folder))
+    if not n_steps and not n_rows:
+        # A run that broke off early may have left nothing to find.
+        return (
+            f"there is nothing to look at in {folder}: no row of metrics.csv, no "
+            "checkpoint"
+        )
+    looked_at.append(f"{n_steps} checkpoints")
+    return f"every number in {folder} is finite, of {', '.join(looked_at)}"
 
 
 def _collect(flags: argparse.Namespace) -> None:

@@ -576,3 +576,26 @@ def test_counts_may_be_those_of_numpy(tmp_path):
     assert records[1].arguments == records[0].arguments
     again, _ = train(tmp_path / "numpy", resume=True, **given)
     assert again.epoch == 2
+
+
+def test_rows_that_are_gone_are_done_without_by_override(tmp_path, capsys):
+    intervals = cadence.Intervals(eval_episodes=2, checkpoint_epochs=1)
+    settings = {"intervals": intervals, "resume": True}
+    with build(tmp_path, n_epochs=2) as first:
+        first.run(quiet=True)
+    (tmp_path / "metrics.csv").unlink()
+    with build(tmp_path, n_epochs=3, **settings) as refused:
+        with pytest.raises(
+            ValueError, match="got no such file; .*or .* \\(--override\\)"
+        ):
+            refused.run(quiet=True)
+    with build(tmp_path, n_epochs=3, override=True, **settings) as again:
+        assert again.run() is not None
+    told = "metrics.csv is gone: a new one begins, without the rows up to 32 environ"
+    assert told in capsys.readouterr().out
+    rows = run_log.read_metrics(tmp_path / "metrics.csv")["env_steps"].tolist()
+    assert rows == [64, 96] and first.env_steps == 64
+    with build(tmp_path, n_epochs=4, **settings) as more:
+        assert more.run(quiet=True) is not None
+    again = run_log.read_metrics(tmp_path / "metrics.csv")["env_steps"].tolist()
+    assert again == [64, 96, 128]

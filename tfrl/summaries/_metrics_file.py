@@ -60,11 +60,13 @@ def checked_position(
     if not is_as_written(kept, resume_at):
         short = not _ends_a_row(kept, offset)
         found = f"{len(kept)} bytes up to there" if short else "something else"
+        found = found if path.exists() else "no such file"
         raise ValueError(
             f"`RunLog`: `resume_at` expected {path} as it was written up to byte "
             f"{offset}, the end of a row ({STEPS} {resume_at[STEPS]}); got {found}; "
             "restore it from a copy, or see by `tfrl doctor` which earlier checkpoint "
-            "it agrees with"
+            "it agrees with; or remove it and resume by `override=True` (--override), "
+            "by which a new one begins"
         )
     if offset and header not in (first_line(kept), first_line(text)):
         raise ValueError(

@@ -10,7 +10,12 @@ from tfrl.training.collecting.actor_collection import ActorPool
 from tfrl.training.collecting.actors import Actors
 from tfrl.training.collecting.collection import Collector
 from tfrl.training.collecting.recording import record_transitions
-from tfrl.training.doctor import describe_actors, find_nonfinite, list_overrides
+from tfrl.training.doctor import (
+    describe_actors,
+    find_nonfinite,
+    list_missing,
+    list_overrides,
+)
 from tfrl.training.evaluation import (
     auc_score,
     evaluate,
@@ -61,6 +66,7 @@ __all__ = [
     "describe_actors",
     "evaluate",
     "find_nonfinite",
+    "list_missing",
     "list_overrides",
     "predict_dataset",
     "record_transitions",

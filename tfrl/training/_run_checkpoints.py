@@ -15,7 +15,7 @@ import numpy as np
 
 from tfrl._internal import named_arrays
 from tfrl.saving import checkpoints
-from tfrl.training import _processes
+from tfrl.training import _processes, cadence
 from tfrl.training.collecting import collection
 
 
@@ -96,7 +96,11 @@ class RunCheckpoints:
             checkpoints.save_best(self._directory / "best", env_steps, agent, facts)
 
     def load(
-        self, agent: Any, overrides: Sequence[Mapping[str, Any]] = ()
+        self,
+        agent: Any,
+        overrides: Sequence[Mapping[str, Any]] = (),
+        *,
+        may_lack_rows: bool = False,
     ) -> tuple[Any, dict[str, Any], int, str | None]:
         """Goes back to the newest checkpoint that is not damaged.
 
@@ -106,6 +110,7 @@ class RunCheckpoints:
             agent: of the same architecture.
             overrides: of the record; where one made other environments after the
                 checkpoint, they begin new episodes.
+            may_lack_rows: whether rows that are gone are done without.
 
         Returns:
             The agent, the facts, the steps, and what the user should know.
@@ -120,6 +125,8 @@ class RunCheckpoints:
             self._directory, agent, beside=beside
         )
         self._lost = tried[:-1]
+        if may_lack_rows:
+            metadata["log"] = cadence.without_rows(self._directory, metadata["log"])
         saved = metadata.get("workers", [metadata])
         own = self._workers.own_of(saved, str(self._directory))
         self._source.set_state(metadata.get("source"))

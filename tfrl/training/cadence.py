@@ -241,6 +241,12 @@ class Report:
                 self._log_with([])
             if self._bar is not None:
                 self._open.enter_context(self._bar)
+            known = self._resume_at
+            if known["env_steps"] is not None and not known["csv_bytes"]:
+                self.say(
+                    "metrics.csv is gone: a new one begins, without the rows up to "
+                    f"{known['env_steps']:,} environment steps"
+                )
             undo.pop_all()
         return self
 
@@ -301,6 +307,22 @@ class Report:
         """Where a resumed run is to go on; see `RunLog`."""
         log = self._log_with([])
         return None if log is None else log.position()
+
+
+def without_rows(directory: pathlib.Path, position: Any) -> Any:
+    """Returns where a log goes on whose `metrics.csv` may be gone.
+
+    Args:
+        directory: of the run.
+        position: where it stood.
+
+    Returns:
+        The same; without `metrics.csv` one from which a new file begins.
+    """
+    if (directory / "metrics.csv").exists():
+        return position
+    kept = ("env_steps", "event_file", "event_bytes")
+    return {**run_log.RunLog.START, **{name: position[name] for name in kept}}
 
 
 def _columns_of(path: pathlib.Path) -> Sequence[str]:

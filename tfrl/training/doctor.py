@@ -150,6 +150,37 @@ def list_overrides(directory: str | os.PathLike[str]) -> list[str]:
     return [] if record is None else [*map(_run_record.told, record.overrides)]
 
 
+def list_missing(directory: str | os.PathLike[str]) -> list[str]:
+    """Lists which files that its checkpoints tell of a run lacks.
+
+    Args:
+        directory: folder of the run.
+
+    Returns:
+        A line for `metrics.csv`, without which no checkpoint is gone on with, and one
+        for each event file that is gone or ends too early.
+
+    Example:
+        >>> list_missing("no/such/run")
+        []
+    """
+    folder, found = pathlib.Path(directory), {}
+    for step in checkpoints.list_steps(folder):
+        position = _position(folder, step)
+        if position.get("csv_bytes") and not (folder / "metrics.csv").exists():
+            found["metrics.csv"] = (
+                f"metrics.csv is missing, which has rows up to step {step}: restore it "
+                "from a copy, or resume by --override, with which a new one begins"
+            )
+        name, size = position.get("event_file"), position.get("event_bytes", 0)
+        there = folder / str(name)
+        n_bytes = there.stat().st_size if there.is_file() else 0
+        if name and n_bytes < size:
+            lacks = f"has {n_bytes:,} of {size:,} bytes" if n_bytes else "is missing"
+            found[name] = f"{name} {lacks}: TensorBoard shows less than was written"
+    return [*found.values()]
+
+
 def describe_actors(directory: str | os.PathLike[str]) -> str | None:
     """Tells how a run with actors kept its learner and them busy.
 
@@ -207,11 +238,9 @@ def _check_digests(
         return
     data, fitting = rows.read_bytes(), []
     for step in steps:
-        metadata = (folder / f"checkpoints/step-{step}/metadata.json").read_bytes()
-        position = typed_json.from_json(metadata).get("log")
+        position = _position(folder, step)
         # Of old there was no digest.
-        has_digest = isinstance(position, dict) and "csv_sha256" in position
-        if not has_digest or run_log.RunLog.fits(data, position):
+        if "csv_sha256" not in position or run_log.RunLog.fits(data, position):
             fitting.append(step)
     if steps[-1] not in fitting:
         reason = f"rows that step-{steps[-1]} goes with are not as they were written"
@@ -221,6 +250,13 @@ def _check_digests(
             todo += f", or go on from step {fitting[-1]}, with which it agrees: remove "
             todo += f"{', '.join(later)} in {str(folder / 'checkpoints')!r} and resume"
         raise _damaged(rows, reason, todo)
+
+
+def _position(folder: pathlib.Path, step: int) -> dict[str, Any]:
+    """Where the log of a run stood at a checkpoint; nothing of other checkpoints."""
+    metadata = (folder / f"checkpoints/step-{step}/metadata.json").read_bytes()
+    position = typed_json.from_json(metadata).get("log")
+    return position if isinstance(position, dict) else {}
 
 
 def _in_rows(path: pathlib.Path, todo: str) -> Iterator[NonFinite]:

@@ -169,7 +169,10 @@ class RunCheckpoint(keras.callbacks.Callback):
                 "remove that folder to go on from the save before"
             ) from error
         if self._run is not None:
-            self._run.open(metadata["log"])
+            log = metadata["log"]
+            if self.override:
+                log = cadence.without_rows(self.directory, log)
+            self._run.open(log)
         epoch: int = step if self._run is None else metadata["fit"]["epoch"]
         return epoch
 
