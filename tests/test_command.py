@@ -510,3 +510,32 @@ def test_wrong_mixtures_are_one_line(argv, words, capsys):
     with pytest.raises(SystemExit) as ended:
         call(*argv)
     assert ended.value.code == 2 and words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["evaluate", "~/run"],
+        ["record", "~/run", "--output=~/run"],
+        ["plot", "~/run", "~/run", "--output=~/run"],
+        ["compare", "~/run", "~/run"],
+        ["tune", "a.gin", "--output_dir=~/run"],
+        ["zoo", "--folder=~/run", "--measured", "~/run"],
+        ["export", "~/run", "~/run"],
+        ["verify", "~/run"],
+        ["doctor", "~/run"],
+        ["collect", "~/run", "--npz=~/run"],
+    ],
+    ids=lambda argv: argv[0],
+)
+def test_folders_may_lie_at_home(argv, monkeypatch):
+    monkeypatch.setenv("HOME", "/at/home")
+    flags = command.entry.at_home(command._parser().parse_args(argv))
+    given = [y for x in vars(flags).values() for y in (x if type(x) is list else [x])]
+    assert given.count("/at/home/run") == " ".join(argv).count("~/run")
+
+
+def test_a_run_may_lie_at_home(monkeypatch):
+    monkeypatch.setenv("HOME", "/at/home")
+    flags = command.entry.train_flags(["a.gin", "--output_dir=~/run"], "tfrl train")
+    assert command.entry.output_dir(flags) == "/at/home/run"

@@ -73,7 +73,7 @@ def _main(given: list[str], is_process: bool) -> int:
     if given[:1] == ["train"]:
         flags = entry.train_flags(given[1:], "tfrl train")
     else:
-        flags = _parser().parse_args(given)
+        flags = entry.at_home(_parser().parse_args(given))
     if given[0] == "train" and (flags.seeds or commands_of_runs.resumes_seeds(flags)):
         # Its processes begin by themselves.
         if is_process:

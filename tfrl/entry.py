@@ -21,6 +21,7 @@ from tfrl._internal import kept_programs, output, zoo_files
 
 # What a folder of runs of several seeds has of them.
 SEEDS_RECORD = "seeds.json"
+_PATHS = ("output_dir", "run_dir", "path", "output", "npz", "folder", "measured")
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 _PREFIX = rb"(?:[IWEF]\d{4} [\d:.]+ +\d+ |\d{4}-\d\d-\d\d [\d:.]+: [IWEF] )\S+:\d+\] "
@@ -92,7 +93,7 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
         ['ppo.gin']
     """
     parser = _train_parser(prog)
-    flags = parser.parse_intermixed_args(argv)
+    flags = at_home(parser.parse_intermixed_args(argv))
     others = (flags.resume, flags.output_dir, flags.strategy)
     if flags.rehearse is not None and any(others):
         parser.error(
@@ -166,6 +167,29 @@ def seeds(text: str) -> tuple[int, ...]:
     if len({*found}) < len(found):
         raise argparse.ArgumentTypeError(f"expected each seed once; got {text!r}")
     return tuple(found)
+
+
+def at_home(flags: argparse.Namespace) -> argparse.Namespace:
+    """Puts the home in place of `~` in paths, which no shell does after `=`.
+
+    Args:
+        flags: of any command; changed in place.
+
+    Returns:
+        The flags.
+
+    Example:
+        >>> flags = at_home(argparse.Namespace(output_dir="~/run"))
+        >>> flags.output_dir == os.path.expanduser("~/run")
+        True
+    """
+    for name in _PATHS:
+        value = getattr(flags, name, None)
+        if isinstance(value, str):
+            setattr(flags, name, os.path.expanduser(value))
+        elif value is not None:
+            setattr(flags, name, [*map(os.path.expanduser, value)])
+    return flags
 
 
 def finite(text: str) -> float:
