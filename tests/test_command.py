@@ -203,6 +203,21 @@ def test_a_plot_of_the_critic(folder, tmp_path, capsys):
         assert f"got 2 and {part}; correct" in capsys.readouterr().err
 
 
+def test_the_step_that_was_taken_is_told(folder, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    *_, before, newest = checkpoints.list_steps(run)
+    (data,) = (run / f"checkpoints/step-{newest}").glob("arrays.data-*")
+    data.write_bytes(data.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match=f"step-{newest}"):
+        assert call("export", run, tmp_path / "policy") == 0
+    out = capsys.readouterr().out
+    assert out == f"the policy of step {before} is in {tmp_path / 'policy'}\n"
+    with pytest.warns(UserWarning, match=f"step-{newest}"):
+        assert call("evaluate", run, "--episodes=1") == 0
+    assert f"after {before} environment steps: " in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_export_and_verify(folder, tmp_path, capsys):
     path = tmp_path / "policy"

@@ -128,7 +128,7 @@ def _record(flags: argparse.Namespace) -> None:
 def _export(flags: argparse.Namespace) -> None:
     with _opened(flags) as run:
         run.export(flags.path, overwrite=flags.overwrite)
-    print(f"the policy is in {flags.path}")
+    print(f"the policy of step {run.step} is in {flags.path}")
 
 
 def _verify(flags: argparse.Namespace) -> None:

@@ -159,3 +159,12 @@ def test_everything_is_written_or_what_was_used(tmp_path, made):
         and "fast" not in text
     )
     assert config_files.read_conf_file(tmp_path).startswith("# Macros:")
+
+
+def test_the_mark_that_editors_of_windows_begin_a_file_with_is_no_text(tmp_path):
+    path = tmp_path / "run.gin"
+    path.write_text("fast = 0.5", "utf-8-sig")
+    assert config_files.read_conf_file(tmp_path) == "fast = 0.5"
+    config_files.parse_conf_file(path)
+    assert configs.inoperative_config_str().strip() == "fast = 0.5"
+    configs.clear()

@@ -235,6 +235,12 @@ WRITES_ROWS = keras.callbacks.CSVLogger("x.csv")
         (ValueError, "n_envs", 0, ""),
         (ValueError, "total_env_steps", 0, ""),
         (ValueError, "seed", -1, ""),
+        (
+            ValueError,
+            "seed",
+            2**63 - 1,
+            r"\[0, 9223372032559808512\]; got 922337203685477",
+        ),
         (ValueError, "stop_at_return", np.nan, ""),
         (ValueError, "stop_at_return", 1.0, "`intervals` expected `eval_epochs`"),
         (TypeError, "intervals", 3, ""),

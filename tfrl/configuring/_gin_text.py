@@ -78,7 +78,7 @@ def _read_file(file: str, place: str, chain: tuple[str, ...]) -> list[Any]:
         if chain and (beside := pathlib.Path(chain[-1]).parent / path).exists():
             path = beside
         real = str(path.resolve())
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (OSError, ValueError) as error:
         # Where it is included, the end of a long name tells more than its start.
         name = repr(file if len(file) <= _LONGEST else f"...{file[-_LONGEST // 2 :]}")

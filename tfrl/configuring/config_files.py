@@ -152,7 +152,7 @@ def read_conf_file(root_dir: durable.Path) -> str | None:
     if path is None:
         return None
     try:
-        return pathlib.Path(path).read_text("utf-8")
+        return pathlib.Path(path).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(
             f"`read_conf_file`: `root_dir` expected a gin file that can be read; got "

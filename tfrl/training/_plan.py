@@ -38,6 +38,10 @@ _OF_BATCHES = {
 }
 
 
+# Seeds of parts follow from it, and TensorFlow takes those of 64 bits.
+_LARGEST_SEED = 2**63 - 2**32
+
+
 class Plan(NamedTuple):
     """What a run is to be.
 
@@ -73,12 +77,14 @@ def planned(
         ValueError: if one is out of range, or they do not fit each other.
     """
     where, limit = "Trainer", given["total_env_steps"]
-    counts = {"n_epochs": 1, "n_envs": 1, "seed": 0}
+    counts = {"n_epochs": 1, "n_envs": 1}
     if limit is not None:
         counts["total_env_steps"] = 1
     given = dict(given)
     for name, low in counts.items():
         given[name] = checks.check_whole_number(where, name, given[name], low=low)
+    seed = checks.check_whole_number(where, "seed", given["seed"], 0, _LARGEST_SEED)
+    given["seed"] = seed
     if given["stop_at_return"] is not None:
         checks.check_finite(where, "stop_at_return", given["stop_at_return"])
     config = checked_agent(given["agent"])
