@@ -573,17 +573,6 @@ def test_who_is_at_work_in_a_folder_is_told_before_what_is_there(tmp_path):
     assert not [*other.iterdir()]
 
 
-def test_counts_may_be_those_of_numpy(tmp_path):
-    given = {"seed": 3, "n_envs": 2, "n_epochs": 2, "total_env_steps": 64}
-    train(tmp_path / "python", **given)
-    train(tmp_path / "numpy", **{name: np.int64(x) for name, x in given.items()})
-    assert_same_rows(tmp_path / "python", tmp_path / "numpy")
-    records = [record_of(tmp_path / name) for name in ("python", "numpy")]
-    assert records[1].arguments == records[0].arguments
-    again, _ = train(tmp_path / "numpy", resume=True, **given)
-    assert again.epoch == 2
-
-
 def test_rows_that_are_gone_are_done_without_by_override(tmp_path, capsys):
     intervals = cadence.Intervals(eval_episodes=2, checkpoint_epochs=1)
     settings = {"intervals": intervals, "resume": True}

@@ -201,3 +201,14 @@ def test_a_run_of_old_has_no_record_and_goes_on(tmp_path, capfd):
         with build(tmp_path, n_epochs, resume=True) as running:
             running.run()
         assert "".join(capfd.readouterr()).count(told) == count
+
+
+def test_counts_may_be_those_of_numpy(tmp_path):
+    given = {"seed": 3, "n_envs": 2, "n_epochs": 2, "total_env_steps": 64}
+    train(tmp_path / "python", **given)
+    train(tmp_path / "numpy", **{name: np.int64(x) for name, x in given.items()})
+    assert_same_rows(tmp_path / "python", tmp_path / "numpy")
+    records = [record_of(tmp_path / name) for name in ("python", "numpy")]
+    assert records[1].arguments == records[0].arguments
+    again, _ = train(tmp_path / "numpy", resume=True, **given)
+    assert again.epoch == 2

@@ -86,8 +86,7 @@ def make_vec(
     check_type = arguments.check_type
     expected = "the id of an environment"
     if callable(env_id) or isinstance(env_id, gym.Env | VectorEnv):
-        expected += ", by which `gymnasium.register(id, entry_point=...)` knows a class"
-        expected += " or a function"
+        expected += ", by which `gymnasium.register(id, entry_point=...)` knows others"
     check_type("make_vec", "env_id", env_id, str, expected)
     check_type("make_vec", "env_kwargs", env_kwargs, dict | None, "a dict")
     check_type("make_vec", "wrappers", wrappers, list | tuple, "a list of functions")

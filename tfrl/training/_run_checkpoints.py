@@ -8,14 +8,13 @@ A step of the first two is there as a whole or not at all.
 """
 
 import pathlib
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tfrl._internal import named_arrays
 from tfrl.saving import checkpoints
-from tfrl.training import _processes, cadence
+from tfrl.training import _processes, _run_record, cadence
 from tfrl.training.collecting import collection
 
 
@@ -96,11 +95,7 @@ class RunCheckpoints:
             checkpoints.save_best(self._directory / "best", env_steps, agent, facts)
 
     def load(
-        self,
-        agent: Any,
-        overrides: Sequence[Mapping[str, Any]] = (),
-        *,
-        may_lack_rows: bool = False,
+        self, agent: Any, record: _run_record.RunRecord, may_lack_rows: bool
     ) -> tuple[Any, dict[str, Any], int, str | None]:
         """Goes back to the newest checkpoint that is not damaged.
 
@@ -108,7 +103,7 @@ class RunCheckpoints:
 
         Args:
             agent: of the same architecture.
-            overrides: of the record; where one made other environments after the
+            record: of the run; where it overrode the environments after the
                 checkpoint, they begin new episodes.
             may_lack_rows: whether rows that are gone are done without.
 
@@ -132,7 +127,7 @@ class RunCheckpoints:
         self._source.set_state(metadata.get("source"))
         first = self._workers.rank * self._own[1].envs.num_envs
         seed = self._seed + 7_919 * metadata["epoch"] + first
-        later = [each for each in overrides if each["env_steps"] >= env_steps]
+        later = [each for each in record.overrides if each["env_steps"] >= env_steps]
         changed = {name for each in later for name in each["changes"]}
         are_others = any(name.partition(".")[0] == "make_envs" for name in changed)
         notice = collection.restore(own, *self._own, seed, are_others=are_others)

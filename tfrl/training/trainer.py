@@ -475,9 +475,7 @@ class Trainer:
         self._unrecorded = _run_record.lacking(self.directory, self.record)
         self.record = _run_record.continued(self.record, self.directory, self._override)
         with _parts.blaming_n_envs(self.record.overrides):
-            loaded = self._checkpoints.load(
-                self.agent, self.record.overrides, may_lack_rows=self._override
-            )
+            loaded = self._checkpoints.load(self.agent, self.record, self._override)
         self.agent, facts, self.env_steps, notice = loaded
         self._saved, self.epoch = self.env_steps, facts["epoch"]
         self._seconds, self._log_position = facts["seconds"], facts["log"]
