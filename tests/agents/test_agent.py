@@ -16,7 +16,7 @@ from agent_examples import BOX, assert_close, params_of
 from agent_rows import ON_POLICY, Q_LEARNING, experience_of, made
 
 from tfrl.agents import agent as agents
-from tfrl.agents.on_policy import ppo
+from tfrl.agents.on_policy import a2c, ppo
 from tfrl.core import compile, pytree
 from tfrl.schedules import progress, schedulers
 
@@ -174,6 +174,32 @@ def test_a_schedule_that_nobody_tells_how_far_it_is_is_warned_of(kind):
         agent.update(experience_of(kind))
 
 
+@dataclasses.dataclass(frozen=True)
+class OwnPPO(ppo.PPO):
+    share: int | float = 0.5
+    mode: bool | str = "auto"
+    limit: float = np.inf
+    rate: float = keras.optimizers.schedules.PolynomialDecay(1.0, 9)
+    late: int = dataclasses.field(init=False)
+
+
+def test_settings_that_a_subclass_adds_are_its_own():
+    assert OwnPPO(squash=np.bool_(False)).share == 0.5
+    assert OwnPPO(learning_rate=BY_SHARE, limit="a").learning_rate is BY_SHARE
+    with pytest.raises(
+        TypeError, match="`OwnPPO`: `n_epochs` expected an int; got 1.5"
+    ):
+        OwnPPO(n_epochs=1.5)
+
+
+def test_shares_may_be_tensors_of_a_graph():
+    @tf.function
+    def replaced(share):
+        return a2c.A2C(decay=share).decay
+
+    assert float(replaced(tf.constant(0.5))) == 0.5
+
+
 BAD_SETTINGS = {
     "learning_rate": (0.0, ValueError),
     "max_gradient_norm": (-1.0, ValueError),
@@ -281,19 +307,6 @@ def test_numbers_that_no_update_could_use_are_refused(kind):
                 pytest.fail(f"{field.name}={value!r} is taken")
             count += 1
     assert count > 20
-
-
-def test_settings_of_ones_own_are_of_their_kinds_too():
-    @dataclasses.dataclass(frozen=True)
-    class Own(ppo.PPO):
-        learning_rate: float = 1e-3
-        bonus: float = None
-        name: str = "own"
-
-    assert Own().bonus is None and Own(name=3).name == 3
-    assert Own(learning_rate=BY_SHARE).learning_rate is BY_SHARE
-    with pytest.raises(TypeError, match="`Own`: `bonus` expected a number; got 'a'"):
-        Own(bonus="a")
 
 
 @pytest.mark.parametrize("share", [np.float32(0.5), np.array(0.5), tf.constant(0.5), 1])

@@ -77,6 +77,13 @@ def test_draws(jit):
     assert np.mean(drawn == dist.sample(20_000, seed=SEED)) > 0.9999
 
 
+@pytest.mark.parametrize("level", [1e8, -1e8])
+def test_equal_logits_are_drawn_alike_however_large(level):
+    drawn = masked.MaskedCategorical([level] * 3, [True, False, True])
+    counts = np.bincount(drawn.sample(20_000, seed=SEED), minlength=3)
+    confidence.assert_frequencies(counts, [0.5, 0.0, 0.5])
+
+
 def test_seeds():
     dist = masked.MaskedCategorical(np.zeros([50, 4], "f"), MASK[0])
     assert dist.sample(seed=1).dtype == tf.int32

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from typing import ClassVar
 
+import keras
 import numpy as np
 import pytest
 import refusals
@@ -42,6 +43,7 @@ INTERVALS = cadence.Intervals(
         bad(ValueError, "gamma", gamma=1.5),
         bad(ValueError, "sampler", sampler="heap"),
         bad(ValueError, "beta", beta=np.nan),
+        bad(TypeError, "beta", beta=keras.optimizers.schedules.CosineDecay(1.0, 9)),
     ),
     (
         experience.FromDataset,

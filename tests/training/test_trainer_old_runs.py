@@ -7,15 +7,23 @@ plot and exported policy are left out.
 import pathlib
 import shutil
 
+import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
+from tiny_agents import build
 
 from tfrl import rl_trainer
+from tfrl.agents.on_policy import ppo
 from tfrl.configuring import configs
+from tfrl.core import spaces
+from tfrl.environments import vector
 from tfrl.exporting import export
+from tfrl.policies import _observation_kinds
 from tfrl.saving import checkpoints
+from tfrl.stats import moments
 from tfrl.summaries import run_log
-from tfrl.training import doctor, experience
+from tfrl.training import doctor, experience, saved_run
 
 OLD = pathlib.Path(__file__).parents[1] / "golden" / "old_runs" / "ppo_n_steps"
 ROWS = np.linspace(-0.1, 0.1, 20, dtype=np.float32).reshape(5, 4)
@@ -83,3 +91,46 @@ def test_old_words_are_todays():
     assert "Trainer.experience = @Trajectories()" in found
     assert "Trajectories.n_steps = 7" in found
     configs.clear()
+
+
+def whole_numbers(env):
+    space = gym.spaces.Box(-1000, 1000, (4,), np.int32)
+    return gym.wrappers.TransformObservation(
+        env, lambda seen: np.clip(100 * seen, -1000, 1000).astype(np.int32), space
+    )
+
+
+def make_envs(n_envs):
+    return vector.make_vec("CartPole-v1", n_envs, wrappers=[whole_numbers])
+
+
+def of_floats_alone(space, is_kept):
+    specs = tf.nest.flatten(spaces.spec_from_space(space)) if is_kept else ()
+    return tuple(
+        moments.RunningMoments.create(x.shape) if x.dtype.is_floating else ()
+        for x in specs
+    )
+
+
+def test_a_run_whose_integers_had_no_moments_goes_on_without(tmp_path, monkeypatch):
+    config = ppo.PPO(hidden_units=(8,), normalize_observations=True, minibatch_size=16)
+    settings = {"agent": config, "make_envs": make_envs}
+    with monkeypatch.context() as before:
+        before.setattr(_observation_kinds, "moments_of", of_floats_alone)
+        with build(tmp_path, n_epochs=1, **settings) as first:
+            first.run(quiet=True)
+        assert first.agent.policy.observation_moments == ((),)
+    rows = make_envs(2).reset(seed=0)[0]
+    with build(tmp_path, n_epochs=2, resume=True, **settings) as again:
+        like = first.agent.policy.parameters(rows)
+        np.testing.assert_array_equal(again.agent.policy.parameters(rows), like)
+        assert again.run(quiet=True) is not None
+    with saved_run.SavedRun.reopen(tmp_path) as opened:
+        assert opened.step == 64 and len(opened.evaluate(1).returns) == 1
+    # Now integers are normalized.
+    assert config.create(*again_spaces()).policy.observation_moments != ((),)
+
+
+def again_spaces():
+    envs = make_envs(1)
+    return envs.single_observation_space, envs.single_action_space

@@ -112,9 +112,9 @@ def check_settings(
 ) -> None:
     """Raises unless the settings of an algorithm are in range.
 
-    All settings are to be of the kinds that they are annotated with: counts are whole
-    numbers, and other numbers are finite, but for limits, whose infinity means none.
-    `hidden_units` is checked too, and becomes a tuple.
+    All settings of tfrl are to be of the kinds that they are annotated with: counts are
+    whole numbers, and other numbers are finite, but for limits, whose infinity means
+    none. `hidden_units` is checked too, and becomes a tuple.
 
     Args:
         config: the dataclass of settings.
@@ -131,7 +131,7 @@ def check_settings(
         ValueError: if a setting is out of range.
     """
     where = type(config).__name__
-    for field in dataclasses.fields(config):
+    for field in _own_fields(config):
         _check_kind(config, field, may_be_scheduled=field.name in scheduled)
     for name in scheduled:
         _check_scheduled(config, name)
@@ -143,9 +143,21 @@ def check_settings(
     for name in (*shares, *below_one):
         checks.check_within(where, name, getattr(config, name), 0.0, 1.0)
     for name in below_one:
-        if getattr(config, name) == 1.0:
+        share = getattr(config, name)
+        if not tf.is_tensor(share) and share == 1.0:
             raise ValueError(f"`{where}`: `{name}` expected less than 1; got 1.0")
     _check_network(config)
+
+
+def _own_fields(config: Any) -> list[dataclasses.Field[Any]]:
+    """Fields that tfrl declares; what a subclass of the user's adds is the user's."""
+    room = __name__.partition(".")[0]
+    owners = {
+        name: kind.__module__.partition(".")[0]
+        for kind in reversed(type(config).__mro__)
+        for name in vars(kind).get("__annotations__", {})
+    }
+    return [x for x in dataclasses.fields(config) if owners.get(x.name) == room]
 
 
 def _check_network(config: Any) -> None:
@@ -177,7 +189,7 @@ def _check_kind(
         if not callable(value):
             _check_number(where, name, value, _SCHEDULED)
     elif bool in kinds:
-        checks.check_type(where, name, value, bool, "a bool")
+        checks.check_type(where, name, value, bool | np.bool_, "a bool")
     elif int in kinds:
         checks.check_whole_number(where, name, value)
     elif float in kinds:

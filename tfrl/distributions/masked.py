@@ -83,6 +83,10 @@ class MaskedCategorical(tfp.distributions.Categorical):
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         # TFP would draw others with an int seed each time, and others under XLA.
         logits = precision.widened(self.logits_parameter())
-        shape = tf.concat([[n], tf.shape(logits)], axis=0)
-        noise = draws.gumbel(shape, seed, logits.dtype)
-        return tf.cast(tf.argmax(logits + noise, axis=-1), self.dtype)
+        shape = tf.shape(logits)
+        shares = tf.cumsum(tf.nn.softmax(logits), axis=-1)
+        shares = tf.reshape(shares, [-1, shape[-1]])
+        chance = draws.uniform([tf.shape(shares)[0], n], seed, logits.dtype)
+        found = tf.searchsorted(shares, chance * shares[:, -1:], side="right")
+        found = tf.reshape(tf.transpose(found), tf.concat([[n], shape[:-1]], axis=0))
+        return tf.cast(found, self.dtype)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tfrl._internal import named_arrays
 from tfrl.saving import checkpoints
-from tfrl.training import _processes, _run_record, cadence
+from tfrl.training import _older_agents, _processes, _run_record, cadence
 from tfrl.training.collecting import collection
 
 
@@ -116,10 +116,11 @@ class RunCheckpoints:
             tried.append(step)
             self._source.load(self._directory, step)
 
-        agent, metadata, env_steps = checkpoints.load_run(
-            self._directory, agent, beside=beside
+        space = self._own[1].envs.single_observation_space
+        agent, metadata, env_steps = _older_agents.load_run(
+            self._directory, agent, space, beside=beside
         )
-        self._lost = tried[:-1]
+        self._lost, self._like = tried[:-1], _described(agent)
         if may_lack_rows:
             metadata["log"] = cadence.without_rows(self._directory, metadata["log"])
         saved = metadata.get("workers", [metadata])

@@ -5,6 +5,7 @@ sources below them are where a running trainer gets it from, and what it resumes
 """
 
 import dataclasses
+import inspect
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -120,9 +121,9 @@ class Replayed:
                 checks.check_whole_number(where, name, value, low=least)
         if self.updates_per_step is not None:
             checks.check_positive(where, "updates_per_step", self.updates_per_step)
-        for name in ("gamma", "alpha", "beta", "relabel_ratio"):
-            if not (name == "beta" and callable(self.beta)):
-                checks.check_within(where, name, getattr(self, name), 0.0, 1.0)
+        for name in ("gamma", "alpha", "relabel_ratio"):
+            checks.check_within(where, name, getattr(self, name), 0.0, 1.0)
+        _check_beta(self.beta)
         checks.check_one_of(where, "sampler", self.sampler, _SAMPLERS)
         if self.relabel is not None:
             checks.check_one_of(where, "relabel", self.relabel, transitions.STRATEGIES)
@@ -220,6 +221,18 @@ class FromDataset:
         if not callable(self.data) and not isinstance(self.data, Mapping):
             expected = "a mapping of arrays, or a function that returns one"
             raise checks.wrong_type("FromDataset", "data", self.data, expected)
+
+
+def _check_beta(beta: Any) -> None:
+    """Raises unless it is a number in [0, 1], or a function without arguments."""
+    if not callable(beta):
+        checks.check_within("Replayed", "beta", beta, 0.0, 1.0)
+        return
+    try:
+        inspect.signature(beta).bind()
+    except TypeError:
+        expected = "a number, or a schedule of `tfrl.schedules`"
+        raise checks.wrong_type("Replayed", "beta", beta, expected) from None
 
 
 class Minibatches:

@@ -23,6 +23,7 @@ from tfrl.summaries.filming import panels, video
 from tfrl.training import (
     _kept_arguments,
     _kept_names,
+    _older_agents,
     _parts,
     _plan,
     _run_record,
@@ -74,7 +75,9 @@ class SavedRun:
         directory = like.directory
         if isinstance(step, str):
             directory, step = _best_of(directory, step), None
-        self.agent, _, self.step = checkpoints.load_run(directory, like.agent, step)
+        self.agent, _, self.step = _older_agents.load_run(
+            directory, like.agent, like.observation_space, step=step
+        )
 
     @classmethod
     def reopen(
