@@ -19,11 +19,6 @@ PPO = ppo.PPO(
     normalize_rewards=True,
 )
 
-# Its trainers make environments that the tests look into.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*cannot make all of this run:UserWarning"
-)
-
 
 class Taxis(VectorEnv):
     """Taxi-v4 by its own tables, many at once; counts what is done and forbidden."""

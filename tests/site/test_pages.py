@@ -65,10 +65,8 @@ def with_programs():
             yield pytest.param(path, id=name, marks=marks)
 
 
-# Pages define their functions in the program itself. Keras, as it saves files, converts
-# variables in a way that NumPy 2 warns of.
+# Keras, as it saves files, converts variables in a way that NumPy 2 warns of.
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*cannot make all of this run:UserWarning")
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("path", list(with_programs()))
 def test_programs_run(path, tmp_path, monkeypatch):

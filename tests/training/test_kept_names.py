@@ -102,7 +102,6 @@ def test_an_id_that_names_its_module_needs_nothing_else(tmp_path, monkeypatch):
     forget()
 
 
-@pytest.mark.filterwarnings("ignore:.*cannot make all of this run:UserWarning")
 def test_what_earlier_versions_kept_of_such_an_id_is_not_needed(tmp_path, monkeypatch):
     with monkeypatch.context() as earlier:
         earlier.setattr(_kept_names, "needed", lambda environment, _: environment)

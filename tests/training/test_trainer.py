@@ -330,7 +330,6 @@ class MakingGrowing:
         return Growing(policy, self.change, tf.zeros([2]))
 
 
-@pytest.mark.filterwarnings("ignore:.*cannot make all of this run:UserWarning")
 @pytest.mark.parametrize(
     ("change", "words"),
     [

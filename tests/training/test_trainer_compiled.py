@@ -221,7 +221,6 @@ class Fading(cartpole.CartPole):
         return tf.where(where[:, None], self._limit, seen)
 
 
-@pytest.mark.filterwarnings("ignore:.*cannot make all of this run:UserWarning")
 @pytest.mark.parametrize(
     ("place", "name", "limit"),
     [
@@ -265,7 +264,6 @@ class Numbered(cartpole.CartPole):
         )
 
 
-@pytest.mark.filterwarnings("ignore:.*cannot make all of this run:UserWarning")
 def test_choices_that_are_none_end_a_run(tmp_path):
     env = wrappers.AutoReset(wrappers.TimeLimit(Numbered(), 40))
     made = {"make_envs": lambda n_envs: vector_env.as_vector_env(env, n_envs)}

@@ -1,6 +1,7 @@
 """What a trainer records of its arguments, and holds against those that go on."""
 
 import functools
+import warnings
 
 import keras
 import numpy as np
@@ -130,6 +131,20 @@ def test_overridden_environments_begin_new_episodes(tmp_path, kind):
     assert played and max(played) <= 5
     with build(tmp_path, n_epochs=10, **settings) as again:
         assert again.notice is None
+
+
+def test_who_cannot_be_made_again_is_told_of_once(tmp_path, capfd):
+    given = {"make_envs": lambda n_envs: MAKE(n_envs=n_envs), "n_epochs": 1}
+    words = "another process cannot make all of this run again"
+    with pytest.warns(UserWarning, match=f"`Trainer.run`: {words}: got make_envs = "):
+        train(tmp_path / "quiet", **given)
+    assert words not in "".join(capfd.readouterr())
+    with (
+        warnings.catch_warnings(action="error"),
+        build(tmp_path / "shown", **given) as running,
+    ):
+        running.run()
+    assert "".join(capfd.readouterr()).count(words) == 1
 
 
 def test_a_run_goes_on_in_another_kind_of_vector(tmp_path):
