@@ -102,7 +102,6 @@ def test_what_learns_nothing_is_taken(tmp_path):
         build(tmp_path / "run", make_envs=make_envs).close()
 
 
-@pytest.mark.filterwarnings("ignore:.*could not be compared:UserWarning")
 def test_old_runs_go_on_as_they_began(tmp_path, monkeypatch):
     whole = cart()(2)
     for name, make_envs in {
