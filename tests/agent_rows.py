@@ -88,7 +88,7 @@ OFFLINE = {
     "iql": iql.IQL(**QUICK, normalize_observations=True),
     "awac": awac.AWAC(**QUICK),
     "cql": cql.CQL(**SOFT, n_samples=2),
-    "discrete_cql": cql.DiscreteCQL(**SMALL, target_period=2),
+    "discrete_cql": cql.DiscreteCQL(epsilon=0.1, **SMALL, target_period=2),
     "bc": bc.BC(**SMALL, learning_rate=0.01),
 }
 FAMILIES = {

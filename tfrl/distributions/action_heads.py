@@ -376,7 +376,7 @@ class CompositeHead(heads.NumpyComposite, _InTensorFlow):
         keys: of a Dict space, sorted; None for a Tuple space.
 
     Example:
-        >>> head = action_head(gym.spaces.Dict(
+        >>> head = tfrl.distributions.action_head(gym.spaces.Dict(
         ...     press=gym.spaces.Discrete(2), steer=gym.spaces.Box(-1.0, 1.0, (3,))))
         >>> head.n_outputs, head.n_log_stds, head.n_options
         (8, 3, 2)
