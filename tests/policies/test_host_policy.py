@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents.on_policy import ppo
 from tfrl.policies import actor_critic, host_policy
 
 S = gym.spaces
@@ -190,16 +189,6 @@ def test_push_takes_no_other_network():
         with pytest.raises(ValueError, match=r"`HostPolicy.push`.* \[3, 16\].*; got"):
             host.push(other, probe=probe)
         assert host.policy is like
-
-
-def test_memory_may_be_whole_numbers():
-    space = S.Box(-1.0, 1.0, (4,))
-    config = ppo.PPO(memory="gru", memory_units=3, hidden_units=(8,))
-    host = host_policy.HostPolicy(config.create(space, S.Discrete(2)).policy)
-    rows, memory = batch_of(space, 5), np.asarray(host.initial_state(5))
-    expected = host.act(rows, memory, temperature=0.0)
-    found = host.act(rows, memory.astype(np.int32), temperature=0.0)
-    np.testing.assert_allclose(found.state, expected.state)
 
 
 @pytest.mark.parametrize("first", [np.int64, bool, np.float64])

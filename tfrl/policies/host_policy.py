@@ -308,9 +308,7 @@ class HostPolicy:
         self.policy.check_state(observations, state)
         if self._leaves is None:
             self._leaves = tf.nest.flatten(self.policy.without_optimizer())
-        arrays = [np.asarray(leaf) for leaf in tf.nest.flatten(observations)]
-        for leaf in map(np.asarray, tf.nest.flatten(state)):
-            arrays.append(leaf if leaf.dtype.kind == "f" else leaf.astype(np.float32))
+        arrays = [np.asarray(leaf) for leaf in tf.nest.flatten((observations, state))]
         kind = device, noise is None, *[leaf.dtype for leaf in arrays]
         if kind not in self._traced:
             nest = tf.nest.pack_sequence_as((observations, state), arrays)
