@@ -350,6 +350,16 @@ def test_variables_that_calls_change_stay_as_they_were():
     assert float(network.layers[0].calls.numpy()) == made + 1.0
 
 
+def test_small_images_need_no_moments():
+    inputs = keras.Input(IMAGE.shape, dtype="uint8")
+    outputs = L.Dense(2)(L.Flatten()(L.Rescaling(1 / 255)(inputs)))
+    given = {"learner": LEARNER, "network": keras.Model(inputs, outputs)}
+    policy = action_value.ActionValuePolicy.create(
+        IMAGE, S.Discrete(2), normalize_observations=True, **given
+    )
+    assert policy.observation_moments == ((),)
+
+
 def test_a_network_that_normalizes_is_not_normalized_for():
     space = S.Box(-1.0, 1.0, (3,))
     policy = new_policy(space, S.Discrete(2), normalize_observations=True)

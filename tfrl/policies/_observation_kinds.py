@@ -85,7 +85,8 @@ def moments_of(space: gym.Space, is_kept: bool) -> Any:
 
     return tuple(
         moments.RunningMoments.create(leaf.shape)
-        if isinstance(leaf, gym.spaces.Box) and description(leaf)[0] == "flat"
+        if isinstance(leaf, gym.spaces.Box)
+        and description(leaf, images=False)[0] == "flat"
         else ()
         for leaf in tf.nest.flatten(nest(space))
     )

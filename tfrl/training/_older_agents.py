@@ -44,7 +44,7 @@ def load_run(
 
 def _older(agent: Any, observation_space: gym.Space) -> Any:
     """The agent without moments of integers; None if it has none."""
-    policy = agent.policy
+    policy = vars(agent).get("policy")
     kept = getattr(policy, "observation_moments", ())
     if not kept:
         return None

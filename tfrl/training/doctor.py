@@ -151,7 +151,7 @@ def list_overrides(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def list_missing(directory: str | os.PathLike[str]) -> list[str]:
-    """Lists which files that its checkpoints tell of a run lacks.
+    """Lists the files of a run that its checkpoints rely on, and that are gone.
 
     Args:
         directory: folder of the run.

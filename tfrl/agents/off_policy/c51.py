@@ -62,8 +62,6 @@ class C51(dqn.QLearning):
         super().__post_init__()
         where = type(self).__name__
         checks.check_whole_number(where, "n_atoms", self.n_atoms, low=2)
-        for name in ("v_min", "v_max"):
-            checks.check_finite(where, name, getattr(self, name))
         if not self.v_min < self.v_max:
             raise ValueError(
                 f"`{where}`: `v_min` expected less than `v_max`, {self.v_max}; got "

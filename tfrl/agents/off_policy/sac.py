@@ -130,7 +130,6 @@ class SAC:
         checks.check_within(where, "dropout_rate", self.dropout_rate, 0.0, 1.0)
         if self.dropout_rate == 1.0:
             raise ValueError(f"`{where}`: `dropout_rate` expected less than 1; got 1.0")
-        checks.check_type(where, "layer_norm", self.layer_norm, bool, "a bool")
 
     def create(
         self,
@@ -431,14 +430,7 @@ def check(config: Any) -> None:
     where = type(config).__name__
     _actor_critics.check(config, scheduled=_RATES)
     checks.check_positive(where, "temperature", config.temperature)
-    if config.target_entropy is not None:
-        low, high = -math.inf, math.inf
-        checks.check_within(where, "target_entropy", config.target_entropy, low, high)
     checks.check_whole_number(where, "policy_delay", config.policy_delay, low=1)
-    expected = "a bool"
-    checks.check_type(
-        where, "learn_temperature", config.learn_temperature, bool, expected
-    )
 
 
 def _itself(params: tf.Tensor) -> tf.Tensor:

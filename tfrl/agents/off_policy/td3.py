@@ -13,8 +13,6 @@ from tfrl.agents import _actor_critics, _minibatches, agent, train_state
 from tfrl.core import pytree, random, records
 from tfrl.policies import critics, deterministic
 
-_DEVIATIONS = ("initial_noise", "target_noise", "target_noise_clip")
-
 
 @dataclasses.dataclass(frozen=True)
 class TD3:
@@ -79,13 +77,15 @@ class TD3:
     def __post_init__(self) -> None:
         where = type(self).__name__
         agent.check_settings(
-            self, positive=("tau",), optional=("max_gradient_norm",), shares=("tau",)
+            self,
+            positive=("tau",),
+            nonnegative=("initial_noise", "target_noise", "target_noise_clip"),
+            optional=("max_gradient_norm",),
+            shares=("tau",),
         )
-        for name in ("exploration_noise", *_DEVIATIONS):
-            value = getattr(self, name)
-            if not callable(value):
-                checks.check_within(where, name, value, 0.0, np.inf)
-                checks.check_finite(where, name, value)
+        if not callable(self.exploration_noise):
+            name = "exploration_noise"
+            checks.check_within(where, name, self.exploration_noise, 0.0, np.inf)
         for name in ("policy_delay", "n_critics"):
             checks.check_whole_number(where, name, getattr(self, name), low=1)
 
