@@ -84,9 +84,10 @@ def run(folder, *flags, config=CARTPOLE, small=(*SMALL, *SMALL_PPO)):
 
 
 def needs_libraries_of_jax(text):
-    for library in ("gymnax", "brax"):
+    modules = {"playground": "mujoco_playground"}
+    for library in ("gymnax", "brax", "playground"):
         if f'"{library}/' in text:
-            pytest.importorskip(library)
+            pytest.importorskip(modules.get(library, library))
 
 
 # The others are those of other tests of commands, or differ from them by numbers.

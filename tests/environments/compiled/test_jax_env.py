@@ -572,22 +572,3 @@ def test_steps_of_brax(backend):
         return after, after.obs, after.reward, (after.done > 0) & ~cut, cut
 
     assert any(check_equal(env, start, go, rtol=1e-3, atol=1e-4))
-
-
-@pytest.mark.slow
-def test_make_compiled_takes_names_of_gymnax():
-    pytest.importorskip("gymnax")
-    envs = compiled.make_compiled("gymnax/Breakout-MinAtar", 2)
-    assert envs.reset(seed=0)[0].shape == (2, 10, 10, 4)
-    assert envs.step(np.array([0, 2]))[0].shape == (2, 10, 10, 4)
-    with pytest.raises(ValueError, match="`env_id` expected one of .*Asterix-MinAtar"):
-        compiled.make_compiled("gymnax/Breakout")
-
-
-@pytest.mark.slow
-def test_make_compiled_takes_names_of_brax():
-    pytest.importorskip("brax.envs")
-    asked = {"backend": "spring"}
-    envs = compiled.make_compiled("brax/inverted_pendulum", 2, env_kwargs=asked)
-    assert envs.compiled.env.n_steps == 1000
-    assert envs.reset(seed=0)[0].shape == (2, 4)

@@ -1,7 +1,6 @@
 """Compiled environments as vectors: resets, snapshots, what trainers do with them."""
 
 import functools
-import sys
 
 import default_rows
 import gymnasium as gym
@@ -369,14 +368,6 @@ def test_arguments_of_wrappers_are_given_by_partial(wrap):
     stack = functools.partial(wrappers.FrameStack, n=2)
     with pytest.raises(TypeError, match="^`FrameStack`: `env` expected observations"):
         vector_env.make_compiled(Corridor, 2, wrappers=[stack])
-
-
-@pytest.mark.parametrize("library", ["gymnax", "brax"])
-def test_a_library_of_jax_that_is_missing_is_named(monkeypatch, library):
-    monkeypatch.setitem(sys.modules, library, None)
-    asked = rf"`make_compiled`: .*pip install {library} .*`tfrl\[{library}\]`"
-    with pytest.raises(ImportError, match=asked):
-        vector_env.make_compiled(f"{library}/ant", 2)
 
 
 def test_nothing_goes_before_a_reset():

@@ -308,12 +308,14 @@ def make_compiled(
 
     Args:
         env_id: a name such as "CartPole-v1" (an unknown one is answered with all), one
-            of a library of JAX such as "gymnax/Breakout-MinAtar" or "brax/ant", or what
-            makes an environment: a class, or a function that can be imported.
+            of a library of JAX such as "gymnax/Breakout-MinAtar", "brax/ant" or
+            "playground/CartpoleBalance", or what makes an environment: a class, or a
+            function that can be imported.
         n_envs: number of copies, at least 1.
         max_episode_steps: time limit instead of the registered one; what is given as a
             function has none else.
-        env_kwargs: keyword arguments of the environment.
+        env_kwargs: keyword arguments of the environment; of MuJoCo Playground what
+            differs from its configuration.
         wrappers: around it, the innermost first: functions of an environment such as
             `functools.partial(FrameStack, n=4)`. Those that belong around `AutoReset`
             follow it: `[AutoReset, EpisodeStatistics]`.
@@ -336,26 +338,16 @@ def make_compiled(
     check_type = checks.check_type
     check_type(where, "env_kwargs", env_kwargs, dict | None, "a dict")
     check_type(where, "wrappers", wrappers, list | tuple, "a list of functions")
-    make: Any = env_id
-    limit = max_episode_steps
-    if isinstance(env_id, str):
-        library, _, name = env_id.partition("/")
-        if library in _jax_names.LIBRARIES:
-            make, registered = _jax_names.LIBRARIES[library]
-            make = functools.partial(make, name)
-        else:
-            checks.check_one_of(where, "env_id", env_id, REGISTERED)
-            make, registered = REGISTERED[env_id]
-        limit = registered if limit is None else limit
     expected = "the name of an environment, or a class or function that makes one"
-    check_type(where, "env_id", make, Callable, expected)
+    check_type(where, "env_id", env_id, str | Callable, expected)
     try:
-        env = make(**(env_kwargs or {}))
+        env, registered = _made(where, env_id, env_kwargs or {})
     except TypeError as error:
         raise ValueError(
             f"`{where}`: `env_id` {checks.shown(env_id)} expected to be made with "
             f"env_kwargs={env_kwargs}; got: {error}"
         ) from error
+    limit = registered if max_episode_steps is None else max_episode_steps
     if limit is not None:
         checks.check_whole_number(where, "max_episode_steps", limit, low=1)
         env = wrapping.TimeLimit(env, limit)
@@ -390,6 +382,18 @@ REGISTERED: dict[str, tuple[Callable[..., protocol.CompiledEnv], int | None]] = 
     "MountainCarContinuous-v0": (mountain_car.MountainCarContinuous, 999),
     "Pendulum-v1": (pendulum.Pendulum, 200),
 }
+
+
+def _made(where: str, env_id: Any, env_kwargs: dict) -> tuple[Any, int | None]:
+    """The environment, and the time limit that comes with its name."""
+    if not isinstance(env_id, str):
+        return env_id(**env_kwargs), None
+    library, _, name = env_id.partition("/")
+    if library in _jax_names.LIBRARIES:
+        return _jax_names.LIBRARIES[library](name, **env_kwargs)
+    checks.check_one_of(where, "env_id", env_id, REGISTERED)
+    make, limit = REGISTERED[env_id]
+    return make(**env_kwargs), limit
 
 
 def _wrapped(where: str, env: protocol.CompiledEnv, wrap: Any) -> Any:
