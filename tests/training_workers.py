@@ -16,6 +16,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from tfrl import schedules
 from tfrl.agents.off_policy import dqn
 from tfrl.agents.offline import bc
 from tfrl.agents.on_policy import ppo
@@ -78,7 +79,10 @@ def learned(algorithm, n_updates, strategy=None):
     trajectories = [player.gather() for _ in range(n_updates)]
     player.close()
     spaces = player.observation_space, player.action_space
-    with contextlib.nullcontext() if strategy is None else strategy.scope():
+    with (
+        contextlib.nullcontext() if strategy is None else strategy.scope(),
+        schedules.progress_context(schedules.Progress(percent=0.0)),
+    ):
         if algorithm == "ppo":
             agent = PPO.create(*spaces, n_envs=2, n_steps=16, seed=3)
             for trajectory in trajectories:

@@ -147,7 +147,7 @@ def _configurable(function: Callable[..., Any]) -> Callable[..., Any]:
 @_configurable
 def train_rl(
     output_dir: str | os.PathLike[str],
-    n_epochs: int = 10_000,
+    n_epochs: int | None = None,
     light_rl: bool = True,
     light_rl_trainer: Callable[..., trainer.Trainer] = trainer.Trainer,
     seed: int = 0,
@@ -166,8 +166,8 @@ def train_rl(
 
     Args:
         output_dir: folder of the run.
-        n_epochs: most epochs, counted over the whole run. One epoch is a trajectory
-            collected and learned from.
+        n_epochs: most epochs, counted over the whole run, each a trajectory collected
+            and learned from; None as with `Trainer`.
         light_rl: kept for configurations of old; has no effect.
         light_rl_trainer: makes the trainer from `output_dir`, `n_epochs`, `seed` and
             `resume`: `Trainer`, or a partial of it. Functions among its arguments must

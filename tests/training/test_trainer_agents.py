@@ -203,7 +203,7 @@ def test_memory_stays_flat_over_200_000_steps(tmp_path, name):
         with plain_graphs.own_traces():
             running.run(quiet=True)
             counts = [update.trace_count() for update in plain_graphs.UPDATES]
-    assert sum(counts) == 1
+    assert max(counts) == 1
     steps, megabytes = np.transpose([x for x in sizes if x[0] > 50_000])
     assert steps[-1] >= 200_000
     slope, _ = np.polyfit(steps, megabytes, 1)

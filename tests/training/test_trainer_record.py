@@ -1,5 +1,6 @@
 """What a trainer records of its arguments, and holds against those that go on."""
 
+import dataclasses
 import functools
 import warnings
 
@@ -83,6 +84,39 @@ def test_the_number_of_environments_is_no_matter_of_overriding(tmp_path, kind):
     assert "verride" not in str(error.value) and "train anew" in str(error.value)
     with pytest.raises(ValueError, match="`n_envs` expected 2, .*; got 4 .*train anew"):
         train(tmp_path, resume=True, override=True, n_envs=4, **settings)
+
+
+def test_override_takes_no_experience_of_another_kind(folder):
+    asked = r"the kind of experience of the run .* got experience = .*Replayed"
+    with pytest.raises(ValueError, match=asked):
+        train(folder, experience=experience.Replayed(), resume=True, override=True)
+
+
+def test_agents_of_other_settings_take_no_place(tmp_path):
+    with build(tmp_path, n_epochs=2, agent=PPO) as running:
+        running.agent = running.agent.replace(
+            config=dataclasses.replace(PPO, learning_rate=0.5)
+        )
+        asked = (
+            r"`agent` expected the settings .* learning_rate = 0.5 \(0.0003 before\)"
+        )
+        with pytest.raises(ValueError, match=asked):
+            running.run(quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "epochs"),
+    [
+        ({}, 10_000),
+        ({"total_env_steps": 10**7}, 312_500),
+        ({"total_env_steps": 10**7, "n_epochs": 7}, 7),
+        ({"total_env_steps": 33, "n_epochs": 7}, 2),
+    ],
+)
+def test_epochs_are_as_many_as_steps_take(tmp_path, asked, epochs):
+    given = {"n_epochs": None, **asked}
+    running = build(tmp_path, **given)
+    assert (running.n_epochs, running.total_env_steps) == (epochs, 32 * epochs)
 
 
 def test_overrides_are_recorded(tmp_path):

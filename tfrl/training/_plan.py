@@ -40,6 +40,8 @@ _OF_BATCHES = {
 
 # Seeds of parts follow from it, and TensorFlow takes those of 64 bits.
 _LARGEST_SEED = 2**63 - 2**32
+# Of a run that is told neither of epochs nor of steps.
+_MOST_EPOCHS = 10_000
 
 
 class Plan(NamedTuple):
@@ -77,12 +79,10 @@ def planned(
         ValueError: if one is out of range, or they do not fit each other.
     """
     where, limit = "Trainer", given["total_env_steps"]
-    counts = {"n_epochs": 1, "n_envs": 1}
-    if limit is not None:
-        counts["total_env_steps"] = 1
     given = dict(given)
-    for name, low in counts.items():
-        given[name] = checks.check_whole_number(where, name, given[name], low=low)
+    for name in ("n_epochs", "n_envs", "total_env_steps"):
+        if name == "n_envs" or given[name] is not None:
+            given[name] = checks.check_whole_number(where, name, given[name], low=1)
     seed = checks.check_whole_number(where, "seed", given["seed"], 0, _LARGEST_SEED)
     given["seed"] = seed
     if given["stop_at_return"] is not None:
@@ -116,7 +116,10 @@ def planned(
         per_epoch = learned.n_batches * learned.batch_size
     n_epochs = given["n_epochs"]
     if limit is not None:
-        n_epochs = min(n_epochs, -(-limit // per_epoch))
+        needed = -(-limit // per_epoch)
+        n_epochs = needed if n_epochs is None else min(n_epochs, needed)
+    elif n_epochs is None:
+        n_epochs = _MOST_EPOCHS
     # What is kept is the number that was asked for: who goes on may want more steps.
     arguments = {**given, "agent": config, "experience": learned}
     arguments["intervals"] = intervals or cadence.Intervals()

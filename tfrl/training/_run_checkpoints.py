@@ -7,6 +7,7 @@
 A step of the first two is there as a whole or not at all.
 """
 
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -47,13 +48,26 @@ class RunCheckpoints:
         self._own, self._seed, self._keep = (rng, collector), seed, keep
         # Steps whose experience is damaged.
         self._lost: list[int] = []
-        self._like = _described(agent)
+        self._like, self._settings = _described(agent), _settings_of(agent)
 
     def check(self, agent: Any) -> None:
-        """Raises a ValueError if an agent has other arrays than the one of the start.
+        """Raises a ValueError if an agent is not made as the one of the start was.
 
-        Checkpoints of it would load nowhere.
+        Of other arrays checkpoints would load nowhere; other settings would be gone as
+        soon as the run is resumed.
         """
+        others = {
+            name: f"{name} = {now} ({self._settings[name]} before)"
+            for name, now in _settings_of(agent).items()
+            if now != self._settings.get(name, now)
+        }
+        if others:
+            raise ValueError(
+                "`Trainer`: `agent` expected the settings that the run was made with, "
+                f"and that it records; got {', '.join(others.values())}; make the "
+                "trainer with them, or begin from the weights of that agent alone, by "
+                "`network=` of its `policy.to_keras()`"
+            )
         found = named_arrays.array_differences(
             _described(agent), self._like, ("after it", "before")
         )
@@ -121,6 +135,7 @@ class RunCheckpoints:
             self._directory, agent, space, beside=beside
         )
         self._lost, self._like = tried[:-1], _described(agent)
+        self._settings = _settings_of(agent)
         if may_lack_rows:
             metadata["log"] = cadence.without_rows(self._directory, metadata["log"])
         saved = metadata.get("workers", [metadata])
@@ -135,6 +150,14 @@ class RunCheckpoints:
         if notice is not None:
             self._source.cut()
         return agent, metadata, env_steps, notice
+
+
+def _settings_of(agent: Any) -> dict[str, str]:
+    """The settings of an agent that keeps those it was made with."""
+    config = getattr(agent, "config", None)
+    if not dataclasses.is_dataclass(config):
+        return {}
+    return {x.name: repr(getattr(config, x.name)) for x in dataclasses.fields(config)}
 
 
 def _described(agent: Any) -> dict[str, Any]:

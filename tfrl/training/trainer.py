@@ -57,7 +57,8 @@ class Trainer:
 
     Args:
         output_dir: folder of the run.
-        n_epochs: most epochs to train, counted over the whole run.
+        n_epochs: most epochs to train, counted over the whole run; None for as many as
+            `total_env_steps` takes, 10,000 without that.
         seed: of everything random.
         resume: continue from the newest checkpoint in `output_dir`.
         agent: hyper-parameters with a `create` method, such as `PPO()`.
@@ -114,7 +115,7 @@ class Trainer:
     def __init__(
         self,
         output_dir: str | os.PathLike[str],
-        n_epochs: int = 10_000,
+        n_epochs: int | None = None,
         seed: int = 0,
         resume: bool = False,
         *,

@@ -3,15 +3,19 @@
 import functools
 import io
 import pathlib
+import warnings
 
 import numpy as np
 import pytest
 import rich.console
 import tensorflow as tf
+import tiny_agents
 
+from tfrl.agents.on_policy import a2c
 from tfrl.core import pytree
 from tfrl.distribute import strategies
 from tfrl.policies import policy
+from tfrl.training import experience
 from tfrl.training.rehearsing import _tpu_fitness, rehearsal
 
 FILE = pathlib.Path(__file__)
@@ -132,6 +136,21 @@ def test_a_sound_agent_passes_with_replicas():
     text = shown(report)
     assert "Faulty" in text and "19 passed, 0 warned, 0 failed" in text
     assert "Not proven without a TPU" in text and "bfloat16" in text
+
+
+@pytest.mark.slow
+def test_schedules_are_those_of_the_beginning(tmp_path):
+    agent = a2c.A2C(hidden_units=(4,), learning_rate_schedule="linear")
+    steps = {"n_envs": 2, "experience": experience.Trajectories(2)}
+    with tiny_agents.build(tmp_path, agent=agent, **steps) as running:
+        given, _ = running.rehearsed()
+        shared = strategies.strategy("rehearsal:2")
+        rows = given.observations[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            report = rehearsal.rehearse(running.agent, given, rows, strategy=shared)
+    last = report.checks[-1]
+    assert (last.step, last.verdict) == ("replicas", "passed"), last.details
 
 
 def test_a_program_that_collects_too_is_rehearsed():

@@ -14,6 +14,7 @@ import rich.table
 import tensorflow as tf
 
 from tfrl._internal import arguments
+from tfrl.schedules import progress
 from tfrl.training.rehearsing import _tpu_fitness
 
 PASSED, WARNED, FAILED = "passed", "warned", "failed"
@@ -200,8 +201,11 @@ def rehearse(
     if strategy is not None:
         # Agents cut their updates by themselves; a program is one graph.
         shared = own if update is None else tf.function(own, autograph=False)
-        updates = learn, shared
-        found.append(_checked_replicas(agent, updates, batch, strategy, n_updates))
+        # All updates are the first ones of a run.
+        with progress.progress_context(progress.Progress(percent=0.0)):
+            found.append(
+                _checked_replicas(agent, (learn, shared), batch, strategy, n_updates)
+            )
     if update is not None:
         title = f"{type(agent).__name__}, collecting and learning"
         return Rehearsal(title, tuple(found), (*_NOT_PROVEN, *_OF_PROGRAMS))
