@@ -98,6 +98,9 @@ def main():
             try:
                 tables = retrained(entry, options, folder)
             except (ValueError, RuntimeError) as error:
+                if "expected the library" in str(error):
+                    tell(entry, f"not trained: {error}")
+                    continue
                 told, is_right = f"did not train: {error}", False
             else:
                 told, is_right = judged(entry, tables, options)
