@@ -16,8 +16,10 @@ class Acted(NamedTuple):
     Attributes:
         actions: nest of `[B, ...]`, what environments take, of their dtypes and bounds.
         raw_actions: nest of `[B, ...]`, as they were drawn and learners store them.
-        log_probs: `[B]`, of the actions; None where the policy has none. At temperature
-            0 those of the distribution at temperature 1.
+        log_probs: `[B]`, of what was drawn, or of the action itself where actions are
+            squashed; None where the policy has none. At temperature 0 those of the
+            distribution at temperature 1, and of action values those of the greedy
+            choice, 0.
         state: nest of `[B, ...]`, for the next call; `()` of a policy without memory.
 
     Example:

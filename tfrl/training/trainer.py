@@ -61,7 +61,7 @@ class Trainer:
             `total_env_steps` takes, 10,000 without that.
         seed: of everything random.
         resume: continue from the newest checkpoint in `output_dir`.
-        agent: hyper-parameters with a `create` method, such as `PPO()`.
+        agent: hyper-parameters with a `create` method; None for `PPO()`.
         make_envs: maps `n_envs=` to a vector environment.
         n_envs: environments trained in, per worker.
         experience: what to learn from: `Trajectories`, `Replayed` or `FromDataset`;

@@ -108,7 +108,10 @@ class CrossQ:
             ValueError: if the outputs of `network` do not fit, or there are critics.
         """
         if isinstance(action_space, gym.spaces.Discrete):
-            expected = "a Box, or a Dict or Tuple with one; Discrete is for SAC"
+            expected = (
+                "a Box, a MultiDiscrete, a MultiBinary, or a Dict or Tuple; Discrete "
+                "is for SAC"
+            )
             raise checks.wrong_type(
                 "CrossQ.create", "action_space", action_space, expected
             )

@@ -26,7 +26,8 @@ class TD3:
 
     and every `policy_delay` steps -mean(Q_1(s, pi(s))) for the policy, after which the
     copies pi' and Q' follow: pi' <- tau * pi + (1 - tau) * pi'. Actions of a Box count
-    in half ranges of its bounds, of one without bounds as they are.
+    in half ranges (half the distance between its bounds), of one without bounds as they
+    are.
 
     It acts by `pi(s) + exploration_noise * N(0, 1)`, clipped to the bounds; before its
     first update by noise so wide that the actions are all over the Box.

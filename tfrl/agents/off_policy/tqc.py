@@ -112,7 +112,10 @@ class TQC:
             ValueError: if the outputs of `network` do not fit.
         """
         if isinstance(action_space, gym.spaces.Discrete):
-            expected = "a Box, or a Dict or Tuple with one; Discrete is for QRDQN"
+            expected = (
+                "a Box, a MultiDiscrete, a MultiBinary, or a Dict or Tuple; Discrete "
+                "is for QRDQN"
+            )
             raise checks.wrong_type(
                 "TQC.create", "action_space", action_space, expected
             )

@@ -39,7 +39,7 @@ class IMPALA(_settings.OneStep):
         eps: under the root of that mean. The authors' program has 0.1 there, and a mean
             that starts at 1 and not at 0, for gradients that are summed over all rows;
             here they are averaged, and smaller by as much.
-        value_coefficient: weight of the value loss.
+        value_coefficient: weight of the value loss, which is halved.
         entropy_coefficient: weight of the entropy bonus.
         max_gradient_norm: global norm to which gradients are clipped; None for free.
         normalize_observations: by running moments that are saved with the agent.

@@ -23,7 +23,7 @@ class PolicyGradient(_settings.OneStep):
         gamma: discount factor per step.
         lambda_: 1 is REINFORCE with a baseline, less leans on the values.
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
-        value_coefficient: weight of the value loss.
+        value_coefficient: weight of the value loss, which is halved.
         entropy_coefficient: weight of the entropy bonus.
         max_gradient_norm: global norm to which gradients are clipped; None for free.
         hidden_units: of the actor and of the critic.
