@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 import tiny_agents
 
-from tfrl import command, rl_trainer
+from tfrl import __version__, command, rl_trainer
 from tfrl.agents.on_policy import ppo
 from tfrl.configuring import configs
 from tfrl.datasets import recorded
@@ -58,6 +58,13 @@ def test_the_entry_point_is_there():
     scripts = setup["options.entry_points"]["console_scripts"]
     assert scripts.strip() == "tfrl = tfrl.command:main"
     assert callable(command.main)
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        call("--version")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"tfrl {__version__}\n"
 
 
 def test_evaluate(folder, capsys):

@@ -35,7 +35,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfrl import entry
+from tfrl import __version__, entry
 from tfrl._internal import output
 from tfrl.experiments import commands_of_runs
 
@@ -267,7 +267,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="tfrl", description="What can be asked of runs.", allow_abbrev=False
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run: train it on")
+    parser.add_argument("--resume", metavar="RUN", help="resume this run")
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"tfrl {__version__}",
+        help="print the version",
+    )
     commands.add_parser("train", help="train what gin files describe")
 
     def add(name: str, run: _Run, text: str) -> argparse.ArgumentParser:
@@ -285,7 +291,7 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--step", type=_step, help=text + "default")
 
     seeded: dict[str, Any] = {"type": _seed, "default": 0}
-    seeded["help"] = "of the environment"
+    seeded["help"] = "of the environment, 0 by default"
     evaluate = add("evaluate", _evaluate, "play greedy episodes and print the returns")
     add_run(evaluate)
     add_step(evaluate)
@@ -296,7 +302,11 @@ def _parser() -> argparse.ArgumentParser:
     add_step(record)
     record.add_argument("--output", help=".mp4 or .gif; RUN/episode.mp4 by default")
     record.add_argument("--seed", **seeded)
-    record.add_argument("--max_steps", type=int, help="when to stop at the latest")
+    record.add_argument(
+        "--max_steps",
+        type=int,
+        help="when to stop at the latest; at the episode's end by default",
+    )
     record.add_argument(
         "--size", type=int, nargs=2, metavar=("WIDTH", "HEIGHT"), help="in pixels"
     )
@@ -319,7 +329,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_collect_flags(collected, seeded)
     checked = add("check-env", _check_env, "play an environment to find its faults")
     checked.add_argument("env_id", metavar="ID", help="such as my_module:MyEnv-v0")
-    checked.add_argument("--steps", type=int, default=1000, help="how many to look at")
+    checked.add_argument(
+        "--steps", type=int, default=1000, help="how many to look at; 1000 by default"
+    )
     checked.add_argument("--seed", **seeded)
     checked.add_argument("--render", action="store_true", help="draw a frame too")
     return parser
@@ -329,21 +341,28 @@ def _add_collect_flags(
     collected: argparse.ArgumentParser, seeded: dict[str, Any]
 ) -> None:
     collected.add_argument("run_dir", metavar="RUN", help="folder of a run")
-    collected.add_argument("--step", type=_step, help="which checkpoint, or 'best'")
+    collected.add_argument(
+        "--step", type=_step, help="which checkpoint, or 'best'; the newest by default"
+    )
     collected.add_argument("--seed", **seeded)
     where = collected.add_mutually_exclusive_group(required=True)
     where.add_argument("--minari", metavar="NAME", help="of the Minari set to write")
     where.add_argument("--npz", metavar="FILE", help="the NumPy archive to write")
     collected.add_argument("--overwrite", action="store_true", help="replace FILE")
-    collected.add_argument("--steps", type=int, default=100_000, help="how many")
+    collected.add_argument(
+        "--steps", type=int, default=100_000, help="how many; 100000 by default"
+    )
     collected.add_argument(
         "--temperature",
         type=entry.finite,
         default=1.0,
-        help="1 acts as the policy learned, 0 greedily",
+        help="1 acts as the policy learned, 0 greedily; 1 by default",
     )
     collected.add_argument(
-        "--epsilon", type=entry.finite, default=0.0, help="share of uniform actions"
+        "--epsilon",
+        type=entry.finite,
+        default=0.0,
+        help="share of uniform actions; 0 by default",
     )
     collected.add_argument(
         "--mix",

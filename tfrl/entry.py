@@ -250,7 +250,7 @@ def _train_parser(prog: str) -> OneLineParser:
         help="gin file, or name of the zoo; later ones override",
     )
     parser.add_argument(
-        "--config_file", metavar="CONFIG", help="the same as a flag", **repeated
+        "--config_file", metavar="CONFIG", help="alternative to CONFIG", **repeated
     )
     parser.add_argument(
         "--config",
@@ -291,7 +291,8 @@ def _train_parser(prog: str) -> OneLineParser:
         "--log_level",
         default="warning",
         choices=["debug", "info", "warning", "error"],
-        help="of Python's logging; debug also shows where an error came from",
+        help="of Python's logging, warning by default; debug also shows where an error "
+        "came from",
     )
     return parser
 
@@ -304,7 +305,9 @@ def _add_actors(parser: argparse.ArgumentParser) -> None:
         "of a Ray cluster; without it this process plays",
     )
     parser.add_argument(
-        "--address", help="with --actors=ray: of the cluster; auto finds that here"
+        "--address",
+        help="with --actors=ray: address of the Ray cluster; auto finds one running "
+        "here",
     )
 
 
