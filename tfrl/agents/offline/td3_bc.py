@@ -20,8 +20,8 @@ class TD3BC(td3.TD3):
         mean((pi(s) - a)^2) - lambda * mean(Q_1(s, pi(s)))
         lambda = alpha / mean(|Q_1(s, pi(s))|)
 
-    with actions in half ranges of their bounds. Observations are normalized, by moments
-    of those that were learned from.
+    with actions in half ranges (half the distance between their bounds). Observations
+    are normalized, by moments of those that were learned from.
 
     Attributes:
         alpha: how much values count beside the actions of the data.
