@@ -34,12 +34,12 @@ class ActorPool:
 
     An agent that learns from trajectories gets them with a lag, which it must correct
     for, as `IMPALA` and `PPO(vtrace=True)` do by the log-probabilities of who acted.
-    The lag is bounded: of an actor `max_lag` trajectories wait or are being played,
-    and those that `max_lag` updates have overtaken nevertheless are discarded. A replay
-    takes all.
+    The lag is bounded: each actor has at most `max_lag` trajectories unfinished or
+    waiting, and one that is nevertheless older than `max_lag` updates is discarded. A
+    replay takes all.
 
-    An actor that is killed is replaced by another, which begins new episodes; of what
-    it played whole trajectories count, and of the others nothing. What an environment
+    An actor that is killed is replaced by another, which begins new episodes; its
+    finished trajectories are used, unfinished ones are lost. What an environment
     raises ends the run. Warnings name an actor that is replaced for the first time, and
     those that have sent nothing for a minute.
 
