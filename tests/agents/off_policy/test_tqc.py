@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_refused():
     ):
         tqc.TQC(n_dropped=25)
     with pytest.raises(
-        TypeError, match="`TQC.create`: `action_space` expected a Box, a MultiDiscrete.*QRDQN"
+        TypeError, match="`TQC.create`: `action_space` expected a Box, a Mul.*QRDQN"
     ):
         tqc.TQC().create(BOX, gym.spaces.Discrete(3))
 
