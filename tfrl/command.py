@@ -267,7 +267,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="tfrl", description="What can be asked of runs.", allow_abbrev=False
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    parser.add_argument("--resume", metavar="RUN", help="resume this run")
+    parser.add_argument(
+        "--resume", metavar="RUN", help="resume this run; flags of `train` may follow"
+    )
     parser.add_argument(
         "--version",
         action="version",
