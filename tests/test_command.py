@@ -14,7 +14,8 @@ import pytest
 import tensorflow as tf
 import tiny_agents
 
-from tfrl import __version__, command, rl_trainer
+import tfrl
+from tfrl import command, rl_trainer
 from tfrl.agents.on_policy import ppo
 from tfrl.configuring import configs
 from tfrl.datasets import recorded
@@ -64,7 +65,7 @@ def test_version(capsys):
     with pytest.raises(SystemExit) as ended:
         call("--version")
     assert ended.value.code == 0
-    assert capsys.readouterr().out == f"tfrl {__version__}\n"
+    assert capsys.readouterr().out == f"tfrl {tfrl.__version__}\n"
 
 
 def test_evaluate(folder, capsys):

@@ -35,7 +35,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfrl import __version__, entry
+from tfrl import entry
 from tfrl._internal import output
 from tfrl.experiments import commands_of_runs
 
@@ -267,15 +267,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="tfrl", description="What can be asked of runs.", allow_abbrev=False
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    parser.add_argument(
-        "--resume", metavar="RUN", help="resume this run; flags of `train` may follow"
-    )
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=f"tfrl {__version__}",
-        help="print the version",
-    )
+    text = "resume this run; flags of `train` may follow"
+    parser.add_argument("--resume", metavar="RUN", help=text)
+    entry.add_version(parser)
     commands.add_parser("train", help="train what gin files describe")
 
     def add(name: str, run: _Run, text: str) -> argparse.ArgumentParser:
@@ -293,7 +287,7 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--step", type=_step, help=text + "default")
 
     seeded: dict[str, Any] = {"type": _seed, "default": 0}
-    seeded["help"] = "of the environment, 0 by default"
+    seeded["help"] = "of the environment"
     evaluate = add("evaluate", _evaluate, "play greedy episodes and print the returns")
     add_run(evaluate)
     add_step(evaluate)
@@ -304,11 +298,8 @@ def _parser() -> argparse.ArgumentParser:
     add_step(record)
     record.add_argument("--output", help=".mp4 or .gif; RUN/episode.mp4 by default")
     record.add_argument("--seed", **seeded)
-    record.add_argument(
-        "--max_steps",
-        type=int,
-        help="when to stop at the latest; at the episode's end by default",
-    )
+    text = "when to stop at the latest; at the episode's end by default"
+    record.add_argument("--max_steps", type=int, help=text)
     record.add_argument(
         "--size", type=int, nargs=2, metavar=("WIDTH", "HEIGHT"), help="in pixels"
     )
@@ -331,9 +322,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_collect_flags(collected, seeded)
     checked = add("check-env", _check_env, "play an environment to find its faults")
     checked.add_argument("env_id", metavar="ID", help="such as my_module:MyEnv-v0")
-    checked.add_argument(
-        "--steps", type=int, default=1000, help="how many to look at; 1000 by default"
-    )
+    checked.add_argument("--steps", type=int, default=1000, help="how many to look at")
     checked.add_argument("--seed", **seeded)
     checked.add_argument("--render", action="store_true", help="draw a frame too")
     return parser
@@ -343,28 +332,22 @@ def _add_collect_flags(
     collected: argparse.ArgumentParser, seeded: dict[str, Any]
 ) -> None:
     collected.add_argument("run_dir", metavar="RUN", help="folder of a run")
-    collected.add_argument(
-        "--step", type=_step, help="which checkpoint, or 'best'; the newest by default"
-    )
+    text = "which checkpoint, or 'best'; the newest by default"
+    collected.add_argument("--step", type=_step, help=text)
     collected.add_argument("--seed", **seeded)
     where = collected.add_mutually_exclusive_group(required=True)
     where.add_argument("--minari", metavar="NAME", help="of the Minari set to write")
     where.add_argument("--npz", metavar="FILE", help="the NumPy archive to write")
     collected.add_argument("--overwrite", action="store_true", help="replace FILE")
-    collected.add_argument(
-        "--steps", type=int, default=100_000, help="how many; 100000 by default"
-    )
+    collected.add_argument("--steps", type=int, default=100_000, help="how many")
     collected.add_argument(
         "--temperature",
         type=entry.finite,
         default=1.0,
-        help="1 acts as the policy learned, 0 greedily; 1 by default",
+        help="1 acts as the policy learned, 0 greedily",
     )
     collected.add_argument(
-        "--epsilon",
-        type=entry.finite,
-        default=0.0,
-        help="share of uniform actions; 0 by default",
+        "--epsilon", type=entry.finite, default=0.0, help="share of uniform actions"
     )
     collected.add_argument(
         "--mix",

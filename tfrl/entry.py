@@ -50,6 +50,8 @@ _NOISE = re.compile(
 class OneLineParser(argparse.ArgumentParser):
     """Reports a wrong flag in one line, as every other bad input is reported.
 
+    The help of a flag tells its default, if that is a number.
+
     Example:
         >>> OneLineParser(prog="tfrl").parse_args(["--loud"])
         Traceback (most recent call last):
@@ -57,9 +59,33 @@ class OneLineParser(argparse.ArgumentParser):
         SystemExit: 2
     """
 
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """Adds a flag, as of `argparse`."""
+        default = options.get("default")
+        if isinstance(default, int | float):
+            options["help"] = f"{options['help']}; {default} by default"
+        return super().add_argument(*names, **options)
+
     def error(self, message: str) -> NoReturn:
         """Writes the line and ends the process with 2."""
         self.exit(2, f"{short(self.prog)}: error: {message}; see --help\n")
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Adds the flag that prints the version of the package.
+
+    Args:
+        parser: of a command.
+
+    Example:
+        >>> parser = OneLineParser(prog="tfrl")
+        >>> add_version(parser)
+        >>> "--version" in parser.format_usage()
+        True
+    """
+    version = f"tfrl {importlib.import_module('tfrl').__version__}"
+    told = "print the version"
+    parser.add_argument("--version", action="version", version=version, help=told)
 
 
 def short(prog: str) -> str:

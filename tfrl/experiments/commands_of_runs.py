@@ -104,9 +104,7 @@ def _add_plot_flags(plot: argparse.ArgumentParser) -> None:
 def _add_compare_flags(compare: argparse.ArgumentParser) -> None:
     text = "folder of runs, as `train --seeds` leaves it, or of one run"
     compare.add_argument("run_dir", metavar="FOLDER", nargs="+", help=text)
-    compare.add_argument(
-        "--resamples", type=int, default=2000, help="of the bootstrap; 2000 by default"
-    )
+    compare.add_argument("--resamples", type=int, default=2000, help="of the bootstrap")
     compare.add_argument("--json", action="store_true", help="print it for programs")
 
 

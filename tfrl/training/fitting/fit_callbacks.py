@@ -367,8 +367,7 @@ class Evaluate(_Acting):
     Args:
         envs: vector environment of its own.
         policy: as of `Collect`; asked for its best actions (temperature 0). None for
-            the agent of an `AgentModel` or of a `Trainer`, as it is then; one that is
-            given does not change as the agent learns.
+            the agent of an `AgentModel` or a `Trainer`, as it is then; others stay.
         n_episodes: how many to play.
         every_epochs: epochs between evaluations.
         seed: of the environments and of draws, a new one for each epoch.
@@ -431,9 +430,7 @@ class RecordVideo(_Acting):
 
     Args:
         env: one environment, made with `render_mode="rgb_array"`.
-        policy: as of `Collect`, of a batch of one; asked for its best actions
-            (temperature 0). None for the agent of an `AgentModel` or of a `Trainer`, as
-            it is then; one that is given does not change as the agent learns.
+        policy: as of `Evaluate`, of a batch of one.
         directory: where to; made if it does not exist.
         every_epochs: epochs between episodes.
         seed: of the environment and of draws; each episode begins alike.
@@ -441,8 +438,7 @@ class RecordVideo(_Acting):
         **options: as of `tfrl.summaries.record_episode`.
 
     Raises:
-        TypeError: if `policy` is something else; in training, if it is None beside a
-            model without an agent.
+        TypeError: if `policy` is none.
         ValueError: if `every_epochs` is less than 1, `env` renders no arrays, or
             `ending` is another.
 
