@@ -300,24 +300,20 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("--seed", **seeded)
     text = "when to stop at the latest; at the episode's end by default"
     record.add_argument("--max_steps", type=int, help=text)
-    record.add_argument(
-        "--size", type=int, nargs=2, metavar=("WIDTH", "HEIGHT"), help="in pixels"
-    )
+    size: dict[str, Any] = {"nargs": 2, "metavar": ("WIDTH", "HEIGHT")}
+    record.add_argument("--size", type=int, help="in pixels", **size)
     commands_of_runs.add_commands(add)
     exported = add("export", _export, "write the policy as a SavedModel")
     add_run(exported)
     exported.add_argument("path", metavar="PATH", help="folder to create")
     add_step(exported)
     exported.add_argument("--overwrite", action="store_true", help="replace PATH")
-    verify = add(
-        "verify", _verify, "compare an exported model with what it was made of"
-    )
+    text = "compare an exported model with what it was made of"
+    verify = add("verify", _verify, text)
     verify.add_argument("path", metavar="PATH", help="what `export` wrote")
     verify.add_argument("--tolerance", type=float, help="that of the export by default")
-    doctored = add(
-        "doctor", _doctor, "find the first number of a run that is not finite"
-    )
-    add_run(doctored)
+    text = "find the first number of a run that is not finite"
+    add_run(add("doctor", _doctor, text))
     collected = add("collect", _collect, "write a data set of what policies do")
     _add_collect_flags(collected, seeded)
     checked = add("check-env", _check_env, "play an environment to find its faults")
