@@ -299,6 +299,17 @@ def test_a_long_update_is_that_of_one_call_however_it_is_cut(monkeypatch, target
     assert 3 * n_needed <= sum(sizes) < 3 * (n_needed + 5)
 
 
+def test_a_long_update_may_be_of_one_step(monkeypatch):
+    agent = make_agent(space=NEST, minibatch_size=2, n_epochs=1)
+    given = tf.nest.map_structure(lambda x: x[:1], make_trajectory(space=NEST))
+    monkeypatch.setattr(replicated, "_BRIEF_WORK", 1)
+    learned, info = agent.update(given)
+    monkeypatch.undo()
+    whole, expected = agent.update(given)
+    assert_close(learned, whole, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(info["loss"], expected["loss"], rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_two_replicas_learn_in_pieces_what_one_learns(monkeypatch):
     agent, trajectory = make_agent(**EVERYTHING), make_trajectory()

@@ -370,8 +370,8 @@ def _outputs_in_pieces(
     apart = np.ones((n_steps, n_envs), bool)
     apart[:-1] = False
     for now, then in zip(first, second, strict=True):
-        differ = (then[:-1] != now[1:]).reshape(n_steps - 1, n_envs, -1)
-        apart[:-1] |= differ.any(-1)
+        differ = then[:-1] != now[1:]
+        apart[:-1] |= differ.any(axis=tuple(range(2, differ.ndim)))
     ends = np.flatnonzero(apart)
     # Pieces of one size are compiled once; the last is filled up by its last row.
     size = min(n_rows, n_all)
