@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, draws
@@ -81,9 +82,7 @@ def drawn(head: Any, parameters: tf.Tensor, noise: list[tf.Tensor]) -> Drawn:
         parameters: `[B, n_outputs]`, of the distribution.
         noise: of `noise_of`.
     """
-    heads = heads_of(head)
-    sizes = [x.n_outputs - x.n_log_stds for x in heads] + [x.n_log_stds for x in heads]
-    pieces = tf.split(parameters, sizes, axis=-1)
+    heads, pieces = heads_of(head), _pieces(head, parameters)
     parts = [
         _choices(part, first, each)
         if part.n_options
@@ -96,6 +95,13 @@ def drawn(head: Any, parameters: tf.Tensor, noise: list[tf.Tensor]) -> Drawn:
         return parts[0]
     features, entropies = zip(*parts, strict=True)
     return Drawn(tf.concat(features, axis=-1), tf.add_n(entropies))
+
+
+def _pieces(head: Any, parameters: tf.Tensor) -> list[tf.Tensor]:
+    """Logits or means of each part, and then log standard deviations of each."""
+    heads = heads_of(head)
+    sizes = [x.n_outputs - x.n_log_stds for x in heads] + [x.n_log_stds for x in heads]
+    return tf.split(parameters, sizes, axis=-1)
 
 
 def _numbers(head: Any, mean: tf.Tensor, log_std: tf.Tensor, noise: tf.Tensor) -> Drawn:
@@ -140,6 +146,28 @@ def target_entropy(head: Any) -> float:
         else -float(part.n_log_stds)
         for part in heads_of(head)
     )
+
+
+def allowed_target_entropy(head: Any, parameters: tf.Tensor) -> tf.Tensor:
+    """Returns the usual one of what masks allow, `[]`.
+
+        0.98 * mean(sum over choices of log n) - n_numbers
+
+    over rows, where n counts the options of a choice that a row allows.
+
+    Args:
+        head: of the actions.
+        parameters: `[B, n_outputs]`, where forbidden options have -inf.
+    """
+    heads, total = heads_of(head), tf.zeros([])
+    for part, logits in zip(heads, _pieces(head, parameters), strict=False):
+        if not part.n_options:
+            total -= float(part.n_log_stds)
+            continue
+        for each in tf.split(logits, part.n_choices, axis=-1):
+            count = tf.reduce_sum(tf.cast(each > -np.inf, tf.float32), axis=-1)
+            total += 0.98 * tf.reduce_mean(tf.math.log(count))
+    return total
 
 
 def made(

@@ -1,16 +1,18 @@
 """Tests of `tfrl.agents.off_policy.sac` against the algorithm written out."""
 
+import dataclasses
+
 import gymnasium as gym
 import keras
 import numpy as np
 import pytest
 import soft_examples
 import tensorflow as tf
-from agent_examples import assert_close
+from agent_examples import assert_close, two_replicas
 from soft_examples import BOX, MIXED, STEER
 
 from tfrl.agents import _actor_critics, replicated
-from tfrl.agents.off_policy import sac
+from tfrl.agents.off_policy import crossq, sac, tqc
 
 S = gym.spaces
 K, B = 3, 4
@@ -67,7 +69,7 @@ def test_choices_are_expected_and_forbidden_ones_do_not_count():
     np.testing.assert_allclose(entropies[0], -(share * np.log(share)).sum(), rtol=1e-6)
     agent = make_agent(actions=S.Discrete(3, start=5))
     state, x = agent.policy.state, np.ones((2, 3), np.float32)
-    drawn = agent._drawn(state, state.params, x, ())
+    drawn = agent._drawn(agent._shaped(state, state.params, x), ())
     expected = tf.nn.softmax(agent.policy.parameters(x))
     np.testing.assert_allclose(drawn.features, expected, rtol=1e-5)
     values = tf.constant([[[1.0, 2.0, 6.0]]])
@@ -89,6 +91,75 @@ def test_choices_are_expected_and_forbidden_ones_do_not_count():
     alone = _actor_critics.drawn(make_agent().policy.head, tf.ones([5, 4]), [noise[1]])
     np.testing.assert_allclose(boxes, alone.entropies, rtol=1e-4)
     assert _actor_critics.target_entropy(head) == pytest.approx(-2 + 0.98 * exact)
+
+
+# What masks allow of options 2 and 4: 2 and 1 of them, 1 and 3, nothing of the first.
+SOME = np.array([[1, 1, 0, 1, 0, 0], [0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 1, 1]])
+MASKED = S.Dict(action_mask=S.MultiBinary(6), x=BOX)
+TWO = S.MultiDiscrete([2, 4])
+
+
+def masked_sample(n_steps=1):
+    """Minibatches of 6 rows, whose observations have the masks above."""
+    outer = n_steps, 6
+    sample = soft_examples.sample_of(make_agent(actions=TWO), BOX, *outer)
+    data, masks = sample.data, np.tile(SOME[:2].astype(np.int8), (n_steps, 3, 1))
+    seen, later = (
+        {"action_mask": masks, "x": x}
+        for x in (data.observations, data.next_observations)
+    )
+    data = data._replace(observations=seen, next_observations=later)
+    return sample._replace(data=data)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        sac.SAC(hidden_units=(5,)),
+        pytest.param(tqc.TQC(hidden_units=(5,)), marks=pytest.mark.slow),
+        pytest.param(
+            crossq.CrossQ(hidden_units=(5,), critic_units=(5,), policy_delay=1),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_what_a_mask_allows_is_what_the_entropy_is_to_be_of(config):
+    agent = config.create(MASKED, TWO)
+    shaped = tf.where(SOME == 1, 0.0, -np.inf)
+    wanted = 0.98 * np.log([[2, 1], [1, 3]]).sum(axis=-1).mean()
+    assert float(agent._wanted_entropy(shaped[:2])) == pytest.approx(wanted)
+    # A policy that knows nothing has more, so that the temperature falls; 0.98 log 8
+    # would be more than all of it.
+    learned, info = agent.update(masked_sample())
+    most = wanted / 0.98
+    assert wanted < float(info["entropy"]) <= most < 0.98 * np.log(8)
+    assert float(learned.log_temperature.params) < 0.0
+    given = dataclasses.replace(config, target_entropy=1.5).create(MASKED, TWO)
+    assert float(given._wanted_entropy(shaped[:2])) == 1.5
+
+
+def test_entropies_of_masked_nests_are_of_the_parts():
+    space = S.Dict(k=TWO, steer=STEER, w=S.Discrete(3))
+    head = make_agent(actions=space).policy.head
+    logits = np.where(SOME[:2] == 1, 0.5, -np.inf)
+    rest = np.zeros([2, 2]), np.array([[0.0, -np.inf, 1.0], [1.0, 2.0, 3.0]])
+    parameters = np.concatenate([logits, *rest, np.ones([2, 2])], axis=1)
+    found = _actor_critics.allowed_target_entropy(
+        head, tf.constant(parameters, "float")
+    )
+    exact = np.log([[2, 1, 2], [1, 3, 3]]).sum(axis=-1).mean()
+    assert float(found) == pytest.approx(0.98 * exact - 2.0)
+
+
+@pytest.mark.slow
+def test_replicas_want_the_entropy_that_one_wants():
+    agent = make_agent(MASKED, TWO)
+    sample = masked_sample(K)
+    alone = agent.update(sample)
+    with two_replicas().scope():
+        shared = make_agent(MASKED, TWO).update(sample)
+    assert_close(shared, alone, **CLOSE)
 
 
 @pytest.mark.slow

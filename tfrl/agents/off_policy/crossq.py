@@ -166,7 +166,8 @@ class CrossQAgent(sac.SACAgent):
 
         def loss_fn(state: Any, params: Any, part: Any) -> tuple[tf.Tensor, dict]:
             rows, weights, (noise, _) = part
-            later = self._drawn(actor, actor.params, rows.next_observations, noise)
+            shaped = self._shaped(actor, actor.params, rows.next_observations)
+            later = self._drawn(shaped, noise)
             features = critic_networks.action_features(self.policy.head, rows.actions)
             both = tf.nest.map_structure(
                 lambda x, y: tf.concat([x, y], axis=0),

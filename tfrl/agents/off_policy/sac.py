@@ -62,7 +62,9 @@ class SAC:
         temperature: alpha at the beginning.
         learn_temperature: whether alpha is learned; else it stays.
         target_entropy: which entropy alpha is to bring about, in nats; None for -1 of
-            each number and 0.98 log n of each choice of n.
+            each number and 0.98 log n of each choice of n. Where observations have a
+            part `"action_mask"`, n counts what it allows, and the target is the mean
+            over the minibatch.
         tau: share that the critics' copy takes over each step.
         n_critics: N.
         n_critics_in_target: of how many critics, drawn anew for each step, the target
@@ -222,11 +224,11 @@ class SACAgent(_minibatches.MinibatchAgent):
 
         def stepped() -> tuple:
             others = critics.state, alpha
-            new, entropy = self._step_actor(actor, others, rows.observations, second)
+            new, info = self._step_actor(actor, others, rows.observations, second)
             if not config.learn_temperature:
                 return new, log_temperature
             # The slope of log_temperature * (entropy - wanted).
-            slope = entropy - self._wanted_entropy()
+            slope = info["entropy"] - info["wanted"]
             return new, log_temperature.apply_gradients(grads=slope)
 
         if config.policy_delay == 1:
@@ -263,7 +265,7 @@ class SACAgent(_minibatches.MinibatchAgent):
         def loss_fn(state: Any, params: Any, part: Any) -> tuple[tf.Tensor, dict]:
             rows, weights, (noise, later_masks), (_, masks), more = part
             seen = rows.next_observations
-            later = self._drawn(actor, actor.params, seen, noise)
+            later = self._drawn(self._shaped(actor, actor.params, seen), noise)
             values = self._values(state, target, seen, later.features, later_masks)
             targets = self._targets(rows, values, later, alpha, chosen)
             features = critic_networks.action_features(self.policy.head, rows.actions)
@@ -301,22 +303,23 @@ class SACAgent(_minibatches.MinibatchAgent):
 
     def _step_actor(
         self, actor: Any, others: tuple, observations: Any, seed: Any
-    ) -> tuple[Any, tf.Tensor]:
-        """Steps the actor; returns it, and the entropy that it had."""
+    ) -> tuple[Any, dict[str, tf.Tensor]]:
+        """Steps the actor; returns it, the entropy that it had, and the one wanted."""
         critics, alpha = others
         n_rows = tf.nest.flatten(observations)[0].shape[0]
         draws = self._draws(critics, n_rows, seed)
 
         def loss_fn(state: Any, params: Any, part: Any) -> tuple[tf.Tensor, dict]:
             seen, (noise, masks) = part
-            drawn = self._drawn(state, params, seen, noise)
+            shaped = self._shaped(state, params, seen)
+            drawn = self._drawn(shaped, noise)
             values = self._values(critics, critics.params, seen, drawn.features, masks)
             value = tf.reduce_mean(self._raised(values, drawn.features))
             entropy = tf.reduce_mean(drawn.entropies)
-            return -(value + alpha * entropy), {"entropy": entropy}
+            info = {"entropy": entropy, "wanted": self._wanted_entropy(shaped)}
+            return -(value + alpha * entropy), info
 
-        actor, info = actor.apply_loss_fn(loss_fn, (observations, draws))
-        return actor, info["entropy"]
+        return actor.apply_loss_fn(loss_fn, (observations, draws))
 
     def _draws(self, critics: Any, n_rows: int, seed: tf.Tensor) -> tuple:
         """Noise of actions, and what critics' hidden layers are multiplied by."""
@@ -324,10 +327,12 @@ class SACAgent(_minibatches.MinibatchAgent):
         noise = _actor_critics.noise_of(self.policy.head, n_rows, first)
         return noise, critics.model_def.dropout_masks(n_rows, second)
 
-    def _drawn(self, actor: Any, params: Any, observations: Any, noise: Any) -> Any:
+    def _shaped(self, actor: Any, params: Any, observations: Any) -> tf.Tensor:
+        """Parameters of the distribution of what the actor plays, `[B, n_outputs]`."""
+        return self.policy.distributed(actor(observations, params=params), 1.0, None)
+
+    def _drawn(self, shaped: tf.Tensor, noise: Any) -> Any:
         """What the actor plays; of one choice probabilities stand for features."""
-        parameters = actor(observations, params=params)
-        shaped = self.policy.distributed(parameters, 1.0, None)
         if _actor_critics.is_one_choice(self.policy.head):
             probs, _, entropies = _actor_critics.choice_of(shaped)
             return _actor_critics.Drawn(probs, entropies)
@@ -386,11 +391,14 @@ class SACAgent(_minibatches.MinibatchAgent):
         reduce = tf.reduce_min if self.config.actor_value == "min" else tf.reduce_mean
         return self._expected(reduce(values, axis=0), features)
 
-    def _wanted_entropy(self) -> float:
-        wanted = self.config.target_entropy
-        if wanted is not None:
-            return wanted
-        return _actor_critics.target_entropy(self.policy.head)
+    def _wanted_entropy(self, shaped: tf.Tensor) -> tf.Tensor:
+        """Which entropy the temperature is to bring about, `[]`."""
+        wanted, head = self.config.target_entropy, self.policy.head
+        if wanted is None and self.policy.is_masked:
+            return _actor_critics.allowed_target_entropy(head, shaped)
+        if wanted is None:
+            wanted = _actor_critics.target_entropy(head)
+        return tf.constant(wanted, tf.float32)
 
 
 def made(
