@@ -290,6 +290,43 @@ def test_others_learn_by_what_is_allowed(config):
     assert given["action_mask"][np.arange(64), acted.raw_actions].all()
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        dqn.DQN,
+        *(pytest.param(x, marks=pytest.mark.slow) for x in (c51.C51, qr_dqn.QRDQN)),
+        pytest.param(iqn.IQN, marks=pytest.mark.slow),
+    ],
+)
+def test_a_last_observation_that_allows_nothing_is_bootstrapped_from_as_if_all(config):
+    agent, rng = agent_of(config=config(hidden_units=(8,))), np.random.default_rng(4)
+    before, after = seen([4], rng, N), seen([4], rng, N)
+    actions, ones = np.argmax(before["action_mask"], axis=-1), np.ones(N, np.float32)
+    found = []
+    for allowed in (0, 1):
+        after["action_mask"][-2:] = allowed
+        rows = records.Transition(before, actions, ones, 0.9 * ones, after)
+        with plain_graphs():
+            found.append(agent.update(transitions.Sample(rows, None, ones, ones)))
+    assert_close(*found)
+
+
+def test_an_actor_is_as_free_where_nothing_of_a_choice_is_allowed():
+    agent = agent_of("several", sac.SAC(hidden_units=(8,)))
+    state, rng = agent.policy.state, np.random.default_rng(0)
+    given = seen([3, 2], rng, 4)
+    noise = [tf.constant(rng.gumbel(size=(4, 5)), tf.float32)]
+    found = []
+    for allowed in (0, 1):
+        given["action_mask"][2, 3:] = allowed
+        shaped = agent._shaped(state, state.params, given)
+        found.append(agent._drawn(shaped, noise))
+    assert_close(*found)
+    # The rest of the row is still masked.
+    logits = np.asarray(agent.policy.parameters(given))
+    np.testing.assert_array_equal(np.isneginf(logits), given["action_mask"] == 0)
+
+
 def test_networks_see_the_rest():
     """One part as it is, several as a dict; own networks, memories, normalization."""
     parts = {"bits": S.MultiBinary(2), "observation": BOX}
@@ -345,7 +382,7 @@ def test_masks_that_allow_nothing_are_refused_where_one_acts():
     for observations in (given, tf.nest.map_structure(tf.constant, given)):
         with pytest.raises(ValueError, match="none in 1 of 4"):
             agent.policy.act(observations, seed=0)
-    # In a graph, which does not look at numbers, all count as allowed alike.
+    # In a graph, which does not look at numbers, all count as allowed.
     act = tf.function(lambda x: agent.policy.act(x, seed=0), autograph=False)
     assert np.isfinite(act(given).log_probs).all()
 

@@ -27,8 +27,14 @@ class MaskedNetwork(keras.Model):
     log-probabilities, entropies, the greatest of action values, is that of the allowed
     options, and the others get no gradient.
 
-    A row that allows no option of a choice makes all of them alike, 0, as
-    `MaskedCategorical` has it: nobody acts on the last observation of an episode.
+    Of a choice of which a row allows no option, all count as allowed. Environments show
+    such masks in the last observation of an episode, on which nobody acts, and where a
+    time limit cut it off, targets are bootstrapped from it: from
+
+        max_b Q(s', b), or the expectation over pi(. | s'), of all options b
+
+    whose values were learned where they were allowed. `NetworkPolicy.act` refuses such
+    masks eagerly.
 
     Args:
         network: a built network, whose first or only output are parameters of a head.
@@ -128,7 +134,7 @@ class MaskedNetwork(keras.Model):
         masks = iter(tf.split(mask, counts, axis=-1))
         given = tf.split(parameters, sizes, axis=-1)
         parts = [
-            _head_of(n).masked(part, next(masks)) if is_choice else part
+            _head_of(n).masked(part, _some(next(masks))) if is_choice else part
             for part, n, is_choice in zip(given, sizes, choices, strict=True)
         ]
         return tf.concat(parts, axis=-1)
@@ -156,6 +162,11 @@ def _head_of(n_choices: int) -> action_heads.CategoricalHead:
 def _allowed(mask: tf.Tensor) -> tf.Tensor:
     # LiteRT compares no int8, of which masks are.
     return tf.not_equal(tf.cast(mask, tf.float32), 0.0)
+
+
+def _some(allowed: tf.Tensor) -> tf.Tensor:
+    """All options where none is allowed, of one choice, of ones and zeros."""
+    return tf.maximum(allowed, 1 - tf.reduce_max(allowed, axis=-1, keepdims=True))
 
 
 def only(parts: dict[str, Any]) -> Any:

@@ -179,9 +179,11 @@ class DQN(QLearning):
         y = r + discount * max Q'(s', .)                    without
 
     where Q' is a copy of the network that follows it: every `target_period` gradient
-    steps, Q' <- tau * Q + (1 - tau) * Q'. What gamma is, of how many steps a transition
-    is made, and whether the replay is prioritised, the experience says; see
-    `tfrl.training.Replayed`.
+    steps, Q' <- tau * Q + (1 - tau) * Q'. Of observations with a part `"action_mask"`
+    the greatest value is that of what s' allows; where it allows nothing, as the last
+    observation of an episode that a time limit cut off may, of all. What gamma is, of
+    how many steps a transition is made, and whether the replay is prioritised, the
+    experience says; see `tfrl.training.Replayed`.
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
