@@ -230,6 +230,19 @@ LAYERS = (
         PLACE,
         own_dtype=True,
     ),
+    LayerRow(
+        "policies.DeterministicActor",
+        lambda dtype: policies.DeterministicActor(
+            policies.SpaceEncoder.describe(PLACES),
+            low=[-1.0, -np.inf],
+            high=[3.0, 2.0],
+            hidden_units=[4],
+            dtype=dtype,
+        ),
+        PLACE,
+        name="DeterministicActor, some bounds",
+        own_dtype=True,
+    ),
     LayerRow("training.FitModel", fit_model),
 )
 # Slow ones, which the least tests take.

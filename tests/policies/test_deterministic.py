@@ -41,6 +41,38 @@ def test_it_may_be_linear_in_the_observations():
     assert policy.act(observations_of(3), temperature=0.0).actions.shape == (3, 2)
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_numbers_with_both_bounds_are_squashed_whatever_the_others_have(tmp_path):
+    low, high = (
+        np.array([-2, -np.inf, 0, 1], "f"),
+        np.array([4, np.inf, np.inf, 1], "f"),
+    )
+    space = S.Box(low, high)
+    policy = new_policy(space, network=None, hidden_units=(4,), seed=3)
+    rng = np.random.default_rng(1)
+    params = {
+        name: tf.constant(rng.normal(0.0, 3.0, x.shape), tf.float32)
+        for name, x in policy.state.params.items()
+    }
+    policy = policy.replace(state=policy.state.replace(params=params))
+    x = observations_of(50)
+    known = {name.partition("/")[2]: np.asarray(x, "d") for name, x in params.items()}
+    hidden = x @ known["hidden/hidden_0/kernel"] + known["hidden/hidden_0/bias"]
+    raw = np.maximum(hidden, 0) @ known["actions/kernel"] + known["actions/bias"]
+    wanted = raw.copy()
+    wanted[:, 0] = 1.0 + 3.0 * np.tanh(raw[:, 0])
+    wanted[:, 3] = 1.0
+    np.testing.assert_allclose(policy.parameters(x), wanted, rtol=1e-4, atol=1e-4)
+    for given in (x, tf.constant(x)):
+        acted = policy.act(given, temperature=0.0)
+        np.testing.assert_allclose(acted.raw_actions, wanted, rtol=1e-4, atol=1e-4)
+        played = np.clip(wanted, low, high)
+        np.testing.assert_allclose(acted.actions, played, rtol=1e-4, atol=1e-4)
+    policy.to_keras().save(tmp_path / "policy.keras")
+    kept = keras.models.load_model(tmp_path / "policy.keras")
+    np.testing.assert_allclose(kept(x), wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("squash", [False, True], ids=["clipped", "squashed"])
 @pytest.mark.parametrize("n_rows", [0, 1, 5])
 def test_without_noise_it_is_the_network(n_rows, squash):

@@ -40,8 +40,8 @@ def action_features(head: Any, actions: Any) -> tf.Tensor:
     """Returns what critics see of raw actions: numbers between -1 and 1.
 
         tanh(u)                                     of a squashed Box
-        clip(2 (u - low) / (high - low) - 1, -1, 1) of a Box that is clipped to bounds
-        u                                           of a Box without any
+        clip(2 (u - low) / (high - low) - 1, -1, 1) of a number clipped to both bounds
+        u                                           of one without, or with one alone
         one-hot                                     of each choice
 
     Those of the parts of a Dict or Tuple follow each other, in the order of `tf.nest`.

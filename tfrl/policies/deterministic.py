@@ -22,7 +22,8 @@ class DeterministicActor(networks._SpaceNetwork):
 
         actions = centre + half_range * tanh(actor_network(encoder(observations)))
 
-    Where a bound is infinite, the network's output itself.
+    of each number that has both bounds; of one without, or with one alone, the output
+    of the network itself.
 
     Args:
         kinds: of the observation space, see `SpaceEncoder.describe`.
@@ -58,7 +59,9 @@ class DeterministicActor(networks._SpaceNetwork):
         arguments = {"kinds": kinds, "low": list(low), "high": list(high)}
         arguments |= {"activation": activation, "seed": seed}
         super().__init__(arguments, hidden_units, **kwargs)
-        is_bounded = bool(np.isfinite([low, high]).all())
+        self.bounded = np.isfinite([low, high]).all(axis=0)
+        is_bounded = bool(self.bounded.all())
+        self.is_mixed = bool(self.bounded.any()) and not is_bounded
         self.hidden_network = self._mlp(None, 1.0, 100, "hidden")
         n, dtype = len(low), "float32"
         function = "tanh" if is_bounded else "linear"
@@ -67,8 +70,9 @@ class DeterministicActor(networks._SpaceNetwork):
             n, function, kernel_initializer=start, name="actions", dtype=dtype
         )
         self.scale: Any = None
-        ends = (high, low) if is_bounded else (0.0, 0.0)
+        ends = np.where(self.bounded, [high, low], 0.0)
         centre, half = np.add(*ends) / 2, np.subtract(*ends) / 2
+        self.centre, self.half = centre.astype(np.float32), half.astype(np.float32)
         if is_bounded and (np.any(centre != 0) or np.any(half != 1)):
             # A layer, so that NumPy computes it as one.
             self.scale = keras.layers.Dense(
@@ -92,6 +96,9 @@ class DeterministicActor(networks._SpaceNetwork):
     def call(self, observations: Any) -> Any:
         """Returns the actions, `[B, D]`."""
         outputs = self.actions(self.hidden_network(self.encoder(observations)))
+        if self.is_mixed:
+            within = self.centre + self.half * keras.ops.tanh(outputs)
+            return keras.ops.where(self.bounded, within, outputs)
         return outputs if self.scale is None else self.scale(outputs)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
@@ -100,7 +107,9 @@ class DeterministicActor(networks._SpaceNetwork):
         return rows, self.actions.units
 
     def dense_layers(self) -> list[Any] | None:
-        """Returns the layers, where they compute in float32."""
+        """Returns the layers, where they alone compute it, and in float32."""
+        if self.is_mixed:
+            return None
         last = [] if self.scale is None else [self.scale]
         return feedforward.plain([*self.hidden_network.dense, self.actions, *last])
 

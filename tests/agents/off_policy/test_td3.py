@@ -53,6 +53,19 @@ def test_it_explores_in_half_ranges_within_the_bounds():
     assert np.ptp(wild, axis=0).tolist() == [4.0, 6.0]
 
 
+def test_a_bounded_number_beside_unbounded_ones_learns_wherever_it_is():
+    low, high = np.array([-2, -np.inf], "f"), np.array([4, np.inf], "f")
+    config = td3.TD3(hidden_units=(4,), policy_delay=1)
+    agent = config.create(examples.BOX, S.Box(low, high))
+    state = agent.policy.state
+    (bias,) = (name for name in state.params if name.endswith("actions/bias"))
+    state = state.replace(params={**state.params, bias: tf.constant([4.5, 4.5])})
+    agent = agent.replace(policy=agent.policy.replace(state=state))
+    sample = examples.sample_of(1, B, actions=np.zeros((1, B, 2), "f"))
+    moved = agent.update(sample)[0].policy.state.params[bias]
+    assert np.all(np.abs(moved - 4.5) > 1e-5)
+
+
 @pytest.mark.slow
 def test_observations_are_normalized_by_what_was_learned_from():
     agent = make_agent(normalize_observations=True)

@@ -25,9 +25,11 @@ class TD3:
         noise = clip(target_noise * N(0, 1), -target_noise_clip, target_noise_clip)
 
     and every `policy_delay` steps -mean(Q_1(s, pi(s))) for the policy, after which the
-    copies pi' and Q' follow: pi' <- tau * pi + (1 - tau) * pi'. Actions of a Box count
-    in half ranges (half the distance between its bounds), of one without bounds as they
-    are.
+    copies pi' and Q' follow: pi' <- tau * pi + (1 - tau) * pi'. Numbers of a Box that
+    have both bounds count in half ranges (half the distance between them). Others count
+    as they are: one with a single bound is not clipped to it in the targets either, as
+    where it is clipped no gradient would lead back; the environment alone gets it
+    clipped.
 
     It acts by `pi(s) + exploration_noise * N(0, 1)`, clipped to the bounds; before its
     first update by noise so wide that the actions are all over the Box.
