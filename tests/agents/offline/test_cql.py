@@ -84,6 +84,23 @@ def test_the_critics_loss_is_that_of_sac_and_the_penalty():
         )
 
 
+def test_dropout_leaves_the_same_of_a_critic_for_all_actions_of_a_row():
+    """Of critics that do not see actions the penalty is that of the densities alone."""
+    found, sample = [], examples.sample_of(1, B)
+    for agent in pair(dropout_rate=0.5):
+        state, params = agent.critics, examples.shaken(agent.critics.params, 4)
+        (name,) = (x for x in params if x.endswith("hidden_0/kernel"))
+        params[name] *= np.array([1, 1, 1, 0, 0], "f")[:, None]  # of observations alone
+        agent = agent.replace(critics=state.replace(params=params))
+        found.append(float(agent.update(sample)[1]["critic_loss"]))
+    data, _ = examples.row_of(sample, 0)
+    agent = pair()[0]
+    seed = _minibatches.step_seed(agent.rng, tf.constant(1))
+    draws = agent._penalty_draws(B, random.split_seed(seed, 2)[0])
+    penalty = penalty_of(agent, data, draws)(written_out.doubles(params))
+    assert found[0] - found[1] == pytest.approx(penalty, rel=1e-3)
+
+
 def test_a_choice_is_penalized_as_written_out():
     given = {**GIVEN, "double": False, "huber_delta": None, "max_gradient_norm": None}
     config = cql.DiscreteCQL(**given, conservative_weight=0.3)

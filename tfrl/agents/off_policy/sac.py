@@ -272,7 +272,8 @@ class SACAgent(_minibatches.MinibatchAgent):
             found = self._values(state, params, rows.observations, features, masks)
             losses, info = self._losses(found, features, targets)
             loss = tf.reduce_mean(weights * losses)
-            loss += self._penalty((state, params, actor), rows, found, more)
+            networks = state, params, masks, actor
+            loss += self._penalty(networks, rows, found, more)
             info |= {"critic_loss": loss, "td_error": tf.reduce_mean(info["rows"])}
             entropy = tf.reduce_mean(later.entropies)
             return loss, {**info, "entropy": entropy, "temperature": alpha}
@@ -294,7 +295,8 @@ class SACAgent(_minibatches.MinibatchAgent):
         """What is added to the critics' loss.
 
         Args:
-            networks: critics, their parameters, and the actor.
+            networks: critics, their parameters, what their hidden layers are
+                multiplied by, and the actor.
             rows: transitions `[B]`.
             values: of the actions of the rows, `[N, B]`.
             draws: of `_penalty_draws`.

@@ -128,7 +128,7 @@ class CQLAgent(sac.SACAgent):
     def _penalty(
         self, networks: tuple, rows: records.Transition, values: tf.Tensor, draws: Any
     ) -> tf.Tensor:
-        critics, params, actor = networks
+        critics, params, masks, actor = networks
         uniform, *noise = draws
         n_rows, count, width = uniform.shape
         features = [uniform]
@@ -143,10 +143,11 @@ class CQLAgent(sac.SACAgent):
             features.append(tf.reshape(drawn.features, [n_rows, count, width]))
             log_probs.append(tf.reshape(-drawn.entropies, [n_rows, count]))
         every = tf.reshape(tf.concat(features, axis=1), [n_rows * 3 * count, width])
-        observations = tf.nest.map_structure(
-            lambda x: tf.repeat(x, 3 * count, axis=0), rows.observations
+        # What dropout leaves of a critic is the same for all actions of a row.
+        observations, masks = tf.nest.map_structure(
+            lambda x: tf.repeat(x, 3 * count, axis=0), (rows.observations, masks)
         )
-        sampled = self._values(critics, params, observations, every, ())
+        sampled = self._values(critics, params, observations, every, masks)
         sampled = tf.transpose(tf.reshape(sampled, [-1, n_rows, 3 * count]), [1, 2, 0])
         penalty = offline.sampled_conservative_q_loss(
             sampled, tf.concat(log_probs, axis=1), tf.transpose(values)
