@@ -26,9 +26,10 @@ class IQN(dqn.QLearning):
         b = argmax Q'(s', .)                                without
         Q = mean_k Z((k + 1/2) / n_acting_fractions)
 
-    where Z' is of a copy of the network, as in `DQN`. The paper draws the fractions of
-    Q too; here they are fixed, so that the agent acts alike on one observation. The
-    errors of a prioritised replay are the losses.
+    where huber is divided by `huber_delta`, other than in `DQN`, and Z' is of a copy of
+    the network, as there. The paper draws the fractions of Q too; here they are fixed,
+    so that the agent acts alike on one observation. The errors of a prioritised replay
+    are the losses.
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
@@ -48,7 +49,7 @@ class IQN(dqn.QLearning):
         n_cosines: by which fractions are told to the network.
         double: choose the next action by the network itself; the paper does not, so
             that False is the default here, but not of `DQN`.
-        huber_delta: error from which on the loss grows linearly.
+        huber_delta: error from which on the loss grows linearly, with slope 1.
 
     The last of `hidden_units` is the number of features that fractions multiply; a
     `network` of one's own returns these, `[B, hidden_units[-1]]`.

@@ -25,8 +25,9 @@ class QRDQN(dqn.QLearning):
         b = argmax Q'(s', .)                                without
         Q = mean_i theta[i]
 
-    where theta' is of a copy of the network, as in `DQN`. The errors of a prioritised
-    replay are the losses.
+    where huber is divided by `huber_delta`, other than in `DQN`, so that it tends to
+    |d| as that goes to 0, and theta' is of a copy of the network, as in `DQN`. The
+    errors of a prioritised replay are the losses.
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
@@ -44,7 +45,7 @@ class QRDQN(dqn.QLearning):
         double: choose the next action by the network itself; the paper does not, so
             that False is the default here, but not of `DQN`.
         dueling: learn quantiles of states and of advantages apart.
-        huber_delta: error from which on the loss grows linearly.
+        huber_delta: error from which on the loss grows linearly, with slope 1.
 
     Example:
         >>> agent = QRDQN(n_quantiles=5, hidden_units=(8,)).create(
