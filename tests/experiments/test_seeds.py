@@ -37,6 +37,11 @@ signal.signal(signal.SIGHUP, stop)
 if seed == 9:
     print("tfrl.rl_trainer: error: `parse`: 9 is odd", file=sys.stderr)
     sys.exit(2)
+if seed == 5:
+    (run / "run.json").write_text(was)
+    (run / "checkpoints" / "step-10").mkdir(parents=True, exist_ok=True)
+    print("tfrl.rl_trainer: error: `Trainer`: the reward is NaN", file=sys.stderr)
+    sys.exit(2)
 if seed == 3 and not (run / "waits").exists():
     (run / "waits").touch()
     time.sleep(60)
@@ -122,8 +127,51 @@ def test_bad_input_is_one_line_and_leaves_nothing(standing_in, capsys):
     flags = ["--seeds=9,1", "--jobs=1", f"--output_dir={standing_in}"]
     assert call("a.gin", *flags) == 2
     out, err = capsys.readouterr()
-    assert err == "tfrl train: error: `parse`: 9 is odd\n"
+    assert err == "tfrl train: error: `parse`: 9 is odd (seed 9)\n"
     assert [path.name for path in standing_in.iterdir()] == ["seed_9"]
+
+
+def statuses(folder):
+    record = json.loads((folder / "seeds.json").read_text())
+    return {int(seed): each["status"] for seed, each in record["seeds"].items()}
+
+
+def test_a_run_that_breaks_off_stops_no_other(standing_in, capsys):
+    flags = ["--jobs=1", f"--output_dir={standing_in}"]
+    assert call("a.gin", "--seeds=5,0", *flags) == 1
+    out, err = capsys.readouterr()
+    assert err == "tfrl train: error: failed: seed 5\n"
+    assert f"seed_5: failed with 2, see {standing_in}/seed_5.log: tfrl.rl_tr" in out
+    assert statuses(standing_in) == {5: "failed", 0: "done"}
+    # New ones come before those that failed.
+    assert call("--resume", "--seeds=5,1", *flags) == 1
+    out, err = capsys.readouterr()
+    assert out.index("seed_1: done") < out.index("seed_5: failed")
+    said = (standing_in / "seed_5" / "was").read_text().splitlines()
+    assert said[1].startswith("--resume") and err.endswith("failed: seed 5\n")
+
+
+def test_nothing_is_deleted_of_runs(standing_in, capsys):
+    flags = ["--jobs=1", f"--output_dir={standing_in}"]
+    assert call("a.gin", "--seeds=5", *flags) == 1
+    assert (standing_in / "seed_5.log").exists()
+    assert statuses(standing_in) == {5: "failed"}
+    # What suited one is refused by another for reasons of its own.
+    assert call("--resume", "--seeds=9,0", *flags) == 1
+    out, err = capsys.readouterr()
+    assert err.endswith("error: failed: seed 5, 9\n") and "9 is odd" in out
+    assert statuses(standing_in) == {5: "failed", 9: "failed", 0: "done"}
+
+
+def test_new_settings_that_are_refused_stop_all_and_leave_what_there_is(
+    standing_in, capsys
+):
+    flags = ["--jobs=1", f"--output_dir={standing_in}"]
+    assert call("a.gin", "--seeds=0", *flags) == 0
+    assert call("b.gin", "--resume", "--seeds=9,1", *flags) == 2
+    assert capsys.readouterr().err.endswith("error: `parse`: 9 is odd (seed 9)\n")
+    assert statuses(standing_in) == {0: "done", 9: "failed", 1: "waiting"}
+    assert (standing_in / "seed_9.log").exists()
 
 
 @pytest.mark.parametrize(

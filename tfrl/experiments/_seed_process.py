@@ -9,6 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _TAIL_BYTES = 1 << 16
+# How a process ends that refuses what it is given, and one whose run breaks off.
+BAD_INPUT = 2
+# What a process writes first of all where a run begins, or goes on.
+_OF_A_RUN = "run.json", "metrics.csv"
 _THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
@@ -24,6 +28,9 @@ class SeedProcess:
         name: of its folder.
         status: "waiting", "running", "done", "failed" or "interrupted".
         cpu_seconds: that its processes have used, those before too.
+        exit: status of the process that ended last; None before one did.
+        was_refused: whether that of now refused what it was given, so that nothing of
+            a run was written, and none went on.
     """
 
     def __init__(
@@ -32,15 +39,19 @@ class SeedProcess:
         self.name = f"seed_{seed}"
         self.seed, self.run = seed, folder / self.name
         self.log = folder / f"{self.name}.log"
-        self.status = "done" if known.get("status") == "done" else "waiting"
+        status = known.get("status")
+        self.status = str(status) if status in ("done", "failed") else "waiting"
         self.cpu_seconds = float(known.get("cpu_seconds", 0.0))
         self.exit: int | None = known.get("exit")
+        self.was_refused = False
+        self._began = self._written()
         self._process: subprocess.Popen[bytes] | None = None
         self._read = 0
 
     def start(self, again: Sequence[str], anew: Sequence[str], cores: int) -> None:
         """Starts the process: with other arguments where something was saved."""
         is_saved = any((self.run / "checkpoints").glob("step-*"))
+        self._began = self._written()
         command = [sys.executable, "-m", "tfrl.rl_trainer"]
         command += [*again, "--resume"] if is_saved else anew
         command += [f"--config=train_rl.seed = {self.seed}"]
@@ -78,9 +89,25 @@ class SeedProcess:
         elif process.poll() is None:
             return False
         self.exit, self._process = process.returncode, None
+        self.was_refused = self.exit == BAD_INPUT and not self.has_begun
         ended = "interrupted" if is_asked or self.exit == 130 else "failed"
         self.status = "done" if self.exit == 0 else ended
         return True
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the process started last began a run, or went on with one."""
+        return self._written() != self._began
+
+    @property
+    def has_run(self) -> bool:
+        """Whether there is anything of a run, of this process or an earlier one."""
+        return any(self._written()) or (self.run / "checkpoints").exists()
+
+    def _written(self) -> tuple[int, ...]:
+        """When what is written first of a run was written last; 0 for never."""
+        files = [self.run / name for name in _OF_A_RUN]
+        return tuple(x.stat().st_mtime_ns if x.exists() else 0 for x in files)
 
     def said(self) -> list[str]:
         """The whole lines that the process wrote since this was asked last."""

@@ -30,7 +30,6 @@ from tfrl.experiments import _run_folders, _seed_process
 
 _Seeds = Sequence[_seed_process.SeedProcess]
 _LOOK_SECONDS = 0.2
-_BAD_INPUT = 2
 
 
 class _Board:
@@ -104,7 +103,9 @@ def train_seeds(
 
     A process per seed does what `tfrl train` does. Ctrl-C (SIGTERM, SIGHUP) at first is
     handed on to all of them, which end with checkpoints, as does a second one. Where a
-    process fails, the others go on; unless it refused what it was given, as all would.
+    process fails, the others go on; unless it refused what it was given, as all would:
+    then no run has begun, and nothing is left. Who resumes reaches those that failed
+    last of all.
 
     Each process takes its share of the cores for TensorFlow's threads, where the
     environment does not say otherwise.
@@ -122,7 +123,7 @@ def train_seeds(
 
     Raises:
         ValueError: if an argument is off, the folder is not as `resume` says, or a
-            process refused what it was given.
+            process refused what it was given before any run began.
 
     Example:
         >>> train_seeds(["configs/ppo_cartpole.gin"], [], "runs/ppo")
@@ -160,12 +161,12 @@ def train_seeds(
     anew = [*train] if train else before["train"]
     with _locked(folder):
         _train_all(all_of, [*train], anew, count, max(1, n_cores // count))
-        refused = [each.reason() for each in all_of if each.exit == _BAD_INPUT]
-        tried = [each for each in all_of if each.exit is not None]
-        if record is None and len(refused) == len(tried):
+        refused = _refused(all_of, train)
+        reasons = [f"{each.reason()} (seed {each.seed})" for each in refused]
+        if refused and record is None and not any(each.has_run for each in all_of):
             _forget(folder, all_of)
     if refused:
-        raise ValueError(refused[0].partition("error: ")[2] or refused[0])
+        raise ValueError(reasons[0].partition("error: ")[2] or reasons[0])
     return {each.seed: each.status for each in all_of}
 
 
@@ -192,18 +193,18 @@ def main(flags: argparse.Namespace) -> int:
         found = train_seeds(train, seeds, folder, jobs=flags.jobs, resume=flags.resume)
     except (ValueError, OSError) as error:
         output.complain(f"tfrl train: error: {error}")
-        return _BAD_INPUT
+        return _seed_process.BAD_INPUT
     counts = collections.Counter(found.values())
     if counts["failed"]:
         failed = [str(seed) for seed, status in found.items() if status == "failed"]
         output.complain(f"tfrl train: error: failed: seed {', '.join(failed)}")
-        return 1
-    if counts["done"] < len(found):
+    if counts["done"] + counts["failed"] < len(found):
         again = shlex.join(["tfrl", "train", f"--output_dir={folder}", "--resume"])
         output.say(
             f"interrupted: {counts['done']} of {len(found)} done; resume with: {again}"
         )
-        return 130
+    if counts["done"] < len(found):
+        return 1 if counts["failed"] else 130
     output.say(
         f"{len(found)} runs are in {folder}; draw them: tfrl plot {folder}; "
         f"compare them: tfrl compare {folder} OTHER"
@@ -220,7 +221,8 @@ def _train_all(
 ) -> None:
     """Starts, watches and ends the processes."""
     folder = seeds[0].run.parent
-    waiting = collections.deque(each for each in seeds if each.status != "done")
+    left = [each for each in seeds if each.status != "done"]
+    waiting = collections.deque(sorted(left, key=lambda each: each.status == "failed"))
     running: list[_seed_process.SeedProcess] = []
 
     def keep() -> None:
@@ -236,8 +238,12 @@ def _train_all(
 
     with _forwarded(running) as asked, _Board(seeds) as board:
         keep()
-        while running or (waiting and not asked.is_set()):
-            while waiting and len(running) < jobs and not asked.is_set():
+
+        def is_next() -> bool:
+            return bool(waiting) and not asked.is_set() and not _refused(seeds, again)
+
+        while running or is_next():
+            while len(running) < jobs and is_next():
                 running.append(waiting.popleft())
                 running[-1].start(again, anew, cores)
             time.sleep(_LOOK_SECONDS)
@@ -247,11 +253,18 @@ def _train_all(
                 if has_ended:
                     running.remove(each)
                     keep()
-                    if each.exit == _BAD_INPUT:
-                        waiting.clear()
-                    else:
+                    if not each.was_refused:
                         board.say(_told(each))
+        if not _refused(seeds, again):  # else an error tells
+            for each in (x for x in seeds if x.was_refused):
+                board.say(_told(each))
     keep()
+
+
+def _refused(seeds: _Seeds, given: Sequence[str]) -> list[_seed_process.SeedProcess]:
+    """Those that refused what they were given, if it suited no other one either."""
+    suits = any(x.has_begun if given else x.has_run for x in seeds)
+    return [] if suits else [each for each in seeds if each.was_refused]
 
 
 def _told(seed: _seed_process.SeedProcess) -> str:
