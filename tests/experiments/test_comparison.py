@@ -1,13 +1,24 @@
 """Tests of `tfrl.experiments.comparison`: means, intervals, and `tfrl compare`."""
 
+import functools
 import json
 
 import numpy as np
 import pytest
 
 from tfrl import command, summaries
-from tfrl.experiments import comparison
+from tfrl._internal import sealed_folder
+from tfrl.environments import (
+    MatrixGame,
+    ParallelEnvVector,
+    compiled,
+    make_atari,
+    make_vec,
+)
+from tfrl.experiments import _run_folders, comparison
+from tfrl.saving import typed_json
 from tfrl.summaries import run_log
+from tfrl.training import _kept_arguments
 
 
 def runs(folder, returns, environment="CartPole-v1"):
@@ -85,6 +96,60 @@ def test_what_cannot_be_compared_is_one_line(folders, tmp_path, capsys):
         assert command.main(["compare", *argv]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("tfrl compare: error: `compare`: ") and words in line
+
+
+def record(folder, make_envs, environment=()):
+    """What a run keeps of the environments of a program, beside its `metrics.csv`."""
+    arguments = {"make_envs": _kept_arguments.kept(make_envs)}
+    run = {"arguments": arguments, "environment": [*environment]}
+    kept = json.loads(typed_json.to_json({"run": run}))
+    (folder / "run.json").write_bytes(sealed_folder.sealed(kept))
+    (folder / "config.gin").unlink()
+
+
+@pytest.mark.parametrize(
+    ("make_envs", "name"),
+    [
+        (functools.partial(make_vec, "Acrobot-v1"), "Acrobot-v1"),
+        (functools.partial(make_vec, "my_module:Mine-v0"), "Mine-v0"),
+        (functools.partial(make_vec, "ALE/Pong-v5"), "ALE/Pong-v5"),
+        (functools.partial(make_atari, game="Pong"), "ALE/Pong-v5"),
+        (
+            functools.partial(compiled.make_compiled, compiled.Catch),
+            "tfrl.environments.compiled:Catch",
+        ),
+        (
+            functools.partial(compiled.make_compiled, env_id="brax/ant"),
+            "brax/ant",
+        ),
+        (
+            functools.partial(ParallelEnvVector, MatrixGame, own_spaces=True),
+            "tfrl.environments:MatrixGame",
+        ),
+    ],
+)
+def test_runs_of_programs_tell_their_environments(folders, capsys, make_envs, name):
+    run = folders[1] / "seed_1"
+    record(run, make_envs)
+    assert _run_folders.environment_of(run) == name
+    for command_name in ("compare", "plot"):
+        assert command.main([command_name, *map(str, folders)]) == 2
+        assert f"got 'CartPole-v1' of {folders[1]}" in capsys.readouterr().err
+
+
+def test_an_environment_that_is_not_told_is_no_other_one(folders):
+    run = folders[1] / "seed_1"
+    record(run, lambda n_envs: make_vec("CartPole-v1", n_envs))
+    assert _run_folders.environment_of(run) is None
+    comparison.compare(folders)
+    registered = {"id": "Level-v0", "entry_point": "levels:Level"}
+    record(folders[1] / "seed_2", make_vec, ["levels", registered])
+    assert _run_folders.environment_of(folders[1] / "seed_2") == "Level-v0"
+    (run / "run.json").write_text("{")
+    (run / "config.gin").write_text("make_compiled.env_id = @Catch()\n")
+    assert _run_folders.environment_of(run) == "Catch"
+    (run / "config.gin").write_text("make_atari.game = 'Pong'\n")
+    assert _run_folders.environment_of(run) == "ALE/Pong-v5"
 
 
 @pytest.mark.slow

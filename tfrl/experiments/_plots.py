@@ -3,7 +3,6 @@
 import argparse
 import os
 import pathlib
-import re
 
 import numpy as np
 
@@ -121,23 +120,14 @@ def check_one_environment(where: str, runs: list[pathlib.Path]) -> None:
         where: function that asks, for the message.
         runs: folders of runs.
     """
-    environments = {_environment(run): run for run in runs}
+    environments = {_run_folders.environment_of(run): run for run in runs}
     environments.pop(None, None)
     if len(environments) > 1:
-        got = ", ".join(f"{name} of {run}" for name, run in environments.items())
+        got = ", ".join(f"{name!r} of {run}" for name, run in environments.items())
         raise ValueError(
             f"`{where}`: RUN expected runs of one environment; got {got}; take them "
             "apart"
         )
-
-
-def _environment(folder: pathlib.Path) -> str | None:
-    """The name of the environment that a run was configured with, if it is told."""
-    config = folder / "config.gin"
-    text = config.read_text("utf-8", "replace") if config.is_file() else ""
-    name = r"^(?:make_vec\.env_id|make_atari\.game) = (.+)$"
-    found = re.search(name, text, re.MULTILINE)
-    return None if found is None else found[1]
 
 
 def _plot_critic(flags: argparse.Namespace, folders: list[pathlib.Path]) -> None:

@@ -1,14 +1,18 @@
 """Folders of runs: one run of each seed in a folder, and what is known of them all."""
 
+import contextlib
 import json
 import os
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from tfrl import entry
 from tfrl._internal import arguments, durable, natural_sort
+
+# Arguments by which functions that make environments take the name of one.
+_NAMES = "env_id", "game", "env"
 
 
 def runs_in(where: str, folder: str | os.PathLike[str]) -> list[pathlib.Path]:
@@ -79,6 +83,42 @@ def total_env_steps_of(run: pathlib.Path) -> int | None:
     text = config.read_text("utf-8", "replace") if config.is_file() else ""
     found = re.search(r"^Trainer\.total_env_steps = ([\d_]+)$", text, re.MULTILINE)
     return None if found is None else int(found[1])
+
+
+def environment_of(run: pathlib.Path) -> str | None:
+    """Returns the name of the environment of a run, where its folder tells it.
+
+    Args:
+        run: its folder.
+    """
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        record = json.loads((run / "run.json").read_text("utf-8"))["manifest"]["run"]
+        make_envs = record["arguments"]["make_envs"]
+        for key in _NAMES:
+            if (found := _named(key, make_envs.get(key))) is not None:
+                return found
+        # What was made by other functions may have been registered.
+        for part in record["environment"]:
+            if isinstance(part, dict) and "entry_point" in part:
+                return cast(str, part["id"])
+    config = run / "config.gin"
+    text = config.read_text("utf-8", "replace") if config.is_file() else ""
+    names = r"^(?:make_vec|make_compiled|make_atari)\.(env_id|game) = (.+)$"
+    told = re.search(names, text, re.MULTILINE)
+    return None if told is None else _named(told[1], told[2].strip("\"'@() "))
+
+
+def _named(key: str, value: Any) -> str | None:
+    """The name that an argument gives: a text, or that of what makes environments."""
+    if isinstance(value, dict):
+        marked = (item for mark, item in value.items() if mark.startswith("="))
+        value = next(marked, None)
+    if not isinstance(value, str) or "<lambda>" in value:
+        return None
+    if key == "game":
+        return f"ALE/{value}-v5"
+    # An id may name the module that registers it; a class has the module it is of.
+    return re.sub(r"^[\w.]+:(?=.*-v\d+$)", "", value)
 
 
 def cpu_seconds_of(folders: Sequence[pathlib.Path]) -> float | None:
