@@ -98,6 +98,44 @@ def test_what_cannot_be_compared_is_one_line(folders, tmp_path, capsys):
         assert line.startswith("tfrl compare: error: `compare`: ") and words in line
 
 
+def test_what_is_not_done_or_not_counted_is_named(folders, capsys):
+    folder = folders[1]
+    states = {0: "done", 1: "failed", 2: "interrupted", 3: "failed", 5: "waiting"}
+    kept = {str(seed): {"status": status} for seed, status in states.items()}
+    (folder / "seeds.json").write_text(json.dumps({"train": [], "seeds": kept}))
+    names = "eval/return_mean", "eval/length_mean"
+    for seed, last in ((1, np.nan), (6, np.inf), (7, 2.0)):
+        (folder / f"seed_{seed}" / "metrics.csv").unlink(missing_ok=True)
+        with run_log.RunLog(folder / f"seed_{seed}", names) as log:
+            log.write(10, dict.fromkeys(names, 4.0))
+            log.write(20, {names[0]: last, names[1]: 1.0})
+            log.write(30, {})
+    (folder / "seed_3").mkdir()
+    (folder / "seed_3" / "metrics.csv").touch()
+    (folder / "seed_4").mkdir()
+    (found,) = comparison.compare([folder]).scores
+    assert found.returns == (3.0, 4.0, 5.0, 4.0, 2.0)
+    assert found.env_steps == (100, 10, 100, 10, 20)
+    notes = [
+        "1: failed: its evaluation after 20 steps is nan, counted by that after 10 "
+        "steps",
+        "2: interrupted: counted by its evaluation after 100 steps",
+        "3: failed: without an evaluation, not counted",
+        "6: its evaluation after 20 steps is inf, counted by that after 10 steps",
+        "4: without metrics.csv, not counted",
+        "5: waiting: without metrics.csv, not counted",
+    ]
+    assert found.notes == tuple(f"{folder}/seed_{note}" for note in notes)
+    assert command.main(["compare", str(folder)]) == 0
+    assert set(found.notes) <= {*capsys.readouterr().out.splitlines()}
+    assert command.main(["compare", str(folder), "--json"]) == 0
+    (score,) = json.loads(capsys.readouterr().out)["scores"]
+    assert score["notes"] == [*found.notes]
+    (alone,) = comparison.compare([folder / "seed_2"]).scores
+    assert "seed_2: interrupted" in alone.notes[0]
+    assert comparison.compare([folders[0]]).scores[0].notes == ()
+
+
 def record(folder, make_envs, environment=()):
     """What a run keeps of the environments of a program, beside its `metrics.csv`."""
     arguments = {"make_envs": _kept_arguments.kept(make_envs)}

@@ -1,6 +1,7 @@
 """Folders of runs: one run of each seed in a folder, and what is known of them all."""
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ from typing import Any, cast
 from tfrl import entry
 from tfrl._internal import arguments, durable, natural_sort
 
+_METRICS = "metrics.csv"
 # Arguments by which functions that make environments take the name of one.
 _NAMES = "env_id", "game", "env"
 
@@ -26,15 +28,47 @@ def runs_in(where: str, folder: str | os.PathLike[str]) -> list[pathlib.Path]:
         ValueError: if it is neither.
     """
     path = arguments.as_path(where, "folders", folder)
-    if (path / "metrics.csv").is_file():
+    if (path / _METRICS).is_file():
         return [path]
-    runs = [each.parent for each in path.glob("*/metrics.csv")]
+    runs = [each.parent for each in path.glob(f"*/{_METRICS}")]
     if not runs:
         raise ValueError(
             f"`{where}`: `folders` expected the folder of a run, or of runs; got "
             f"{str(folder)!r}, which is none"
         )
     return sorted(runs, key=lambda path: natural_sort.key(path.name))
+
+
+def not_in(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
+    """Returns where runs of seeds are expected in a folder, but have no `metrics.csv`.
+
+    Args:
+        folder: of a run, or of runs.
+    """
+    path = pathlib.Path(folder)
+    if (path / _METRICS).is_file():
+        return []
+    known = (path / f"seed_{seed}" for seed in _statuses(path))
+    there = (each for each in path.glob("seed_*") if each.is_dir())
+    lacking = {x for x in itertools.chain(known, there) if not (x / _METRICS).is_file()}
+    return sorted(lacking, key=lambda path: natural_sort.key(path.name))
+
+
+def status_of(run: pathlib.Path) -> str:
+    """Returns what became of a run of `tfrl train --seeds`; of any other one "done".
+
+    Args:
+        run: its folder.
+    """
+    return _statuses(run.parent).get(run.name.removeprefix("seed_"), "done")
+
+
+def _statuses(folder: pathlib.Path) -> dict[str, str]:
+    """What became of each seed, where that was written."""
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        record = read_record(folder) or {"seeds": {}}
+        return {seed: str(each["status"]) for seed, each in record["seeds"].items()}
+    return {}
 
 
 def read_record(folder: pathlib.Path) -> dict[str, Any] | None:

@@ -23,10 +23,12 @@ class Scores(NamedTuple):
     Attributes:
         name: the folder.
         returns: mean return of the last evaluation of each run.
-        env_steps: after how many steps, of each run.
+        env_steps: after how many steps that was, of each run.
         middle: interquartile mean of the returns.
         low: lower end of its interval; None of a single run, which has none.
         high: upper end of it, likewise.
+        notes: a line for each run that is not done, is not counted as it was never
+            evaluated, or whose last evaluation is not finite.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Scores(NamedTuple):
     middle: float
     low: float | None
     high: float | None
+    notes: tuple[str, ...] = ()
 
 
 class Improvement(NamedTuple):
@@ -81,7 +84,8 @@ def compare(
 
     See `tfrl.summaries.interquartile_mean` and
     `tfrl.summaries.probability_of_improvement`; the intervals are of 95 %. Of three
-    seeds they are a rough guess: ten are better. Of one seed there are none.
+    seeds they are a rough guess: ten are better. Of one seed there are none. Runs that
+    are not done count by their last evaluation, and `Scores.notes` names them.
 
     Args:
         folders: of runs, as `tfrl train --seeds` leaves them, or of a run each.
@@ -92,8 +96,8 @@ def compare(
         What was found.
 
     Raises:
-        ValueError: if a folder holds no run, or one that was never evaluated, or they
-            are of several environments.
+        ValueError: if a folder holds no run, or none that was evaluated, or they are of
+            several environments.
 
     Example:
         >>> compare(["no/such/runs"])
@@ -159,6 +163,10 @@ def show(comparison: Comparison) -> None:
             table.add_row(names, f"{pair.probability:.2f}", _interval(pair, ".2f"))
         console.print()
         console.print(table)
+    if notes := [note for each in comparison.scores for note in each.notes]:
+        console.print()
+        for note in notes:
+            console.print(note, soft_wrap=True)
     if any(len(each.returns) == 1 for each in comparison.scores):
         console.print(
             "\n-: one seed tells nothing about spread; train several, by "
@@ -185,12 +193,26 @@ def _scores(
     resamples: int,
     generator: np.random.Generator,
 ) -> Scores:
-    tables = [run_log.read_metrics(run / "metrics.csv") for run in runs]
-    returns = [
-        measuring.final_return("compare", run, table)
-        for run, table in zip(runs, tables, strict=True)
-    ]
-    steps = tuple(int(table["env_steps"][-1]) for table in tables)
+    returns: list[float] = []
+    steps: list[int] = []
+    notes: list[str] = []
+    for run in runs:
+        found, note = _evaluated(run)
+        if found is not None:
+            returns.append(found[0])
+            steps.append(found[1])
+        if note is not None:
+            notes.append(f"{run}: {note}")
+    for run in _run_folders.not_in(name):
+        status = _run_folders.status_of(run)
+        told = "" if status == "done" else f"{status}: "
+        notes.append(f"{run}: {told}without metrics.csv, not counted")
+    if not returns:
+        raise ValueError(
+            "`compare`: `folders` expected runs that were evaluated; got "
+            f"{name!r} without an evaluation in metrics.csv; train on by "
+            "`tfrl train --resume`"
+        )
     middle, *ends = map(
         float,
         mean_curve.interquartile_mean(
@@ -198,7 +220,32 @@ def _scores(
         ),
     )
     low, high = ends if len(returns) > 1 else (None, None)
-    return Scores(name, tuple(returns), steps, middle, low, high)
+    counted = tuple(returns), tuple(steps)
+    return Scores(name, *counted, middle, low, high, tuple(notes))
+
+
+def _evaluated(run: pathlib.Path) -> tuple[tuple[float, int] | None, str | None]:
+    """The final return of a run and after how many steps; what is to be said of it."""
+    path, status = run / "metrics.csv", _run_folders.status_of(run)
+    table = run_log.read_metrics(path) if path.stat().st_size else {}
+    told = [] if status == "done" else [status]
+    values = table.get("eval/return_mean", np.empty(0))
+    known = np.flatnonzero(np.isfinite(values))
+    if not known.size:
+        return None, ": ".join([*told, "without an evaluation, not counted"])
+    # Beside a return that is not finite stands a length of episodes that is.
+    judged = [~np.isnan(x) for name, x in table.items() if name.startswith("eval/")]
+    last, final = known[-1], np.flatnonzero(np.any(judged, 0))[-1]
+    steps = table["env_steps"].astype(int).tolist()
+    if final > last:
+        told.append(
+            f"its evaluation after {steps[final]:,} steps is {values[final]}, counted "
+            f"by that after {steps[last]:,} steps"
+        )
+    elif told:
+        told.append(f"counted by its evaluation after {steps[last]:,} steps")
+    returned = measuring.final_return("compare", run, table)
+    return (returned, steps[last]), ": ".join(told) or None
 
 
 def _interval(found: Scores | Improvement, form: str) -> str:
