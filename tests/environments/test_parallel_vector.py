@@ -553,3 +553,15 @@ def test_refusals(row):
 def test_bad_calls(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_an_environment_without_close_has_nothing_to_close(monkeypatch):
+    closed = []
+    monkeypatch.setattr(Relay, "close", lambda self: closed.append(self))
+    ParallelEnvVector(Relay, 6).close()
+    assert len(closed) == 2
+    monkeypatch.delattr(Relay, "close")
+    envs = ParallelEnvVector(Relay, 3)
+    envs.reset(seed=0)
+    envs.close()
+    assert envs.closed

@@ -249,9 +249,10 @@ class ParallelEnvVector(VectorEnv):
         return tuple(game.env.render() for game in self._games)
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
-        """Closes the copies."""
+        """Closes the copies that can be closed."""
         for game in self._games:
-            game.env.close()
+            if hasattr(game.env, "close"):
+                game.env.close()
 
     def _rows(self, i: int) -> list[int]:
         return [*range(i * len(self.agents), (i + 1) * len(self.agents))]
