@@ -148,6 +148,20 @@ def test_an_evaluation_in_a_graph_can_be_broken_off():
         judging.evaluated(config.create(*spaces).policy, 1, 5, ask)
 
 
+def test_evaluations_of_several_runs_warn_of_no_retracing(monkeypatch):
+    warned = []
+    monkeypatch.setattr(
+        tf.get_logger(), "warning", lambda text, *_: warned.append(text)
+    )
+    config, envs = agents.PPO(hidden_units=UNITS), carts(1, limit=2)
+    spaces = envs.single_observation_space, envs.single_action_space
+    policy = config.create(*spaces).policy
+    for _ in range(6):
+        judging = _compiled_evaluation.CompiledEvaluation(envs)
+        judging.evaluated(policy, 1, 5, lambda: None)
+    assert warned == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dqn", "ppo"])
 def test_epochs_of_one_call_are_those_of_several(name, tmp_path):

@@ -1,5 +1,6 @@
 """Evaluation of policies in compiled environments: many steps in a call of a graph."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,8 +25,9 @@ class CompiledEvaluation:
 
     def __init__(self, envs: vector_env.CompiledVectorEnv) -> None:
         self._env, self._n_envs = envs.compiled, envs.num_envs
-        self._begin = tf.function(self._begun, autograph=False)
-        self._play = tf.function(self._played, autograph=False)
+        # Of one method TensorFlow counts traces over all objects, and warns of them.
+        self._begin = tf.function(functools.partial(self._begun), autograph=False)
+        self._play = tf.function(functools.partial(self._played), autograph=False)
 
     def evaluated(
         self, policy: Any, n_episodes: int, seed: int, before: Callable[[], None]
