@@ -143,6 +143,15 @@ def test_settings_stay_in_their_range():
     assert (found.hyperparameters["entropy_coefficient"] == 0.0).all()
 
 
+def test_seeds_may_be_an_array():
+    found, expected = grown(seeds=np.array([0, 5])), grown()
+    np.testing.assert_array_equal(found.returns, expected.returns)
+    with pytest.raises(TypeError, match="`seeds` expected an int"):
+        grown(seeds=np.array([0.0, 1.0]))
+    with pytest.raises(TypeError, match="`seeds` expected a sequence of ints"):
+        grown(seeds="01")
+
+
 class Unseen(cartpole.CartPole):
     def step(self, state, actions, noise):
         found = super().step(state, actions, noise)

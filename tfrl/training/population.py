@@ -350,7 +350,6 @@ def _checked_settings(
     config: Any, seeds: Sequence[int], hyperparameters: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
     """Returns `[P]` numbers by name, each of which the hyper-parameters take."""
-    checks.check_type(_WHERE, "seeds", seeds, Sequence, "a list of ints")
     checks.check_whole_numbers(_WHERE, "seeds", seeds, low=0)
     if not len(seeds):
         raise ValueError(f"`{_WHERE}`: `seeds` expected one at least; got none")
