@@ -188,13 +188,14 @@ def test_one_run_by_its_tag(folder, tmp_path, capsys):
 
 def test_runs_of_two_environments_are_not_averaged(folder, tmp_path, capsys):
     shutil.copytree(folder, tmp_path / "run")
-    config = tmp_path / "run" / "config.gin"
-    config.write_text(config.read_text().replace("CartPole-v1", "Acrobot-v1"))
     flags = [f"--output={tmp_path}/curves.png"]
-    assert call("plot", folder, tmp_path / "run", *flags) == 2
-    err = capsys.readouterr().err
-    assert f"one environment; got 'CartPole-v1' of {folder}, 'Acrobot-v1' of" in err
-    config.unlink()
+    for name in ("run.json", "config.gin"):  # which older runs have alone
+        path = tmp_path / "run" / name
+        path.write_text(path.read_text().replace("CartPole-v1", "Acrobot-v1"))
+        assert call("plot", folder, tmp_path / "run", *flags) == 2
+        err = capsys.readouterr().err
+        assert f"one environment; got 'CartPole-v1' of {folder}, 'Acrobot-v1' of" in err
+        path.unlink()
     assert call("plot", folder, tmp_path / "run", *flags) == 0
 
 
