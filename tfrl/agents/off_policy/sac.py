@@ -78,7 +78,8 @@ class SAC:
         hidden_units: of the actor and each critic.
         activation: of the networks.
         noise_steps: for how many steps exploration is one function of the state (gSDE),
-            see `tfrl.policies.StateNoiseActorPolicy`; None draws anew in each step.
+            see `tfrl.policies.StateNoiseActorPolicy`, at first of deviation 1 where
+            features are of size 1; None draws anew in each step.
         normalize_observations: by running moments that are saved with the agent.
 
     Example:
