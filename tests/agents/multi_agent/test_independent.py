@@ -90,6 +90,21 @@ def test_rows_act_by_the_policy_of_their_player():
             np.testing.assert_allclose(alone.state, acted.state[name][part], rtol=1e-5)
 
 
+class OtherStarts(Relay):
+    """Has choices that do not begin at 0."""
+
+    def action_space(self, agent):
+        return S.Discrete(3, start={"a": 1, "b": 5, "c": -9}[agent])
+
+
+def test_rows_of_others_hold_actions_of_the_space():
+    envs = ParallelEnvVector(OtherStarts, 6, own_spaces=True, joins=False)
+    agent = Independent(dict.fromkeys("abc", A2C(**SMALL))).create(*spaces_of(envs))
+    assert envs.action_space.contains(agent.policy.act(envs.reset(seed=1)[0]).actions)
+    collected(agent, envs, 4)  # which checks every row, as evaluation does
+    training.evaluate(agent.policy, envs, 6, seed=0)
+
+
 @pytest.mark.slow
 def test_players_of_a_matrix_game_find_what_dominates():
     """Of the prisoners' dilemma, where 1 is better whatever the other does."""

@@ -44,7 +44,8 @@ def put(whole: Any, rows: np.ndarray, part: Any, n_rows: int) -> Any:
     """Returns a nest `[n_rows, ...]` in which a part has its rows.
 
     Args:
-        whole: nest that is written to; None makes one of zeros.
+        whole: nest that is written to; None makes one whose other rows are copies of
+            the part's first: of actions, they are of the same space.
         rows: where, `[R]`.
         part: nest of `[R, ...]`.
         n_rows: of the whole.
@@ -62,7 +63,7 @@ def put(whole: Any, rows: np.ndarray, part: Any, n_rows: int) -> Any:
                 f"{[*part.shape]}; return one for each observation that it is shown"
             )
         if whole is None:
-            whole = np.zeros((n_rows, *part.shape[1:]), part.dtype)
+            whole = np.repeat(part[:1], n_rows, axis=0)
         whole[rows] = part
         return whole
     if type(part) is tuple and not part:
