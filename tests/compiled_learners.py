@@ -1,7 +1,8 @@
 """Small runs whose trainers collect in the graph, alone and on replicas.
 
-`python -m compiled_learners KIND...` prints the kinds of which eight virtual replicas
-train what one does.
+`python -m compiled_learners STRATEGY KIND...` prints the kinds of which virtual
+replicas train what one does. They are those of "rehearsal:N", or of "collective:N",
+which reduces and gathers as TensorFlow does by default on GPUs.
 """
 
 import contextlib
@@ -90,8 +91,16 @@ def assert_close(one, other):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=2e-5)
 
 
-def main(kinds):
-    strategy = strategies.strategy("rehearsal:8")
+def replicas_of(name):
+    kind, count = name.split(":")
+    rehearsal = strategies.strategy(f"rehearsal:{count}")
+    if kind == "rehearsal":
+        return rehearsal
+    return tf.distribute.MirroredStrategy(rehearsal.extended.worker_devices)
+
+
+def main(name, *kinds):
+    strategy = replicas_of(name)
     for kind in kinds:
         found = []
         for chosen in (None, strategy):
@@ -107,4 +116,4 @@ def main(kinds):
 
 if __name__ == "__main__":
     with plain_programs():
-        main(sys.argv[1:])
+        main(*sys.argv[1:])

@@ -220,3 +220,36 @@ def test_what_else_is_refused(strategy):
     in_scope = pytest.raises(ValueError, match="expected inside `strategy.run`")
     with strategy.scope(), in_scope:
         replicas.mean(tf.constant(1.0))
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_gathered_is_what_was_shared_out_in_every_dtype(strategy, in_graph, axis):
+    bits = np.random.default_rng(0).integers(0, 2, (4, 3 * 16 * 8)).astype(bool)
+    data = np.packbits(bits, axis=-1)
+    half = data.astype(tf.bfloat16.as_numpy_dtype)
+    rows = {"bool": bits, "bfloat16": half, "none": None}
+    for code in "bBhHiIlLefdFD":
+        rows[code] = data.view(code)
+    parts = np.split(np.arange(4), 2)
+    expected = {
+        name: x if x is None or not axis else np.hstack([x[p] for p in parts])
+        for name, x in rows.items()
+    }
+
+    def function():
+        with strategy.scope():
+            shared = replicas.shard_batch(rows)
+            found = replicas.gathered({**shared, "plain": 3}, axis)
+        assert found.pop("plain") == 3
+        for name, x in found.items():
+            assert x is None or x.shape == expected[name].shape
+        return found
+
+    found = tf.function(function)() if in_graph else function()
+    for name, x in expected.items():
+        if x is None:
+            assert found[name] is None
+            continue
+        assert found[name].dtype == x.dtype
+        np.testing.assert_array_equal(found[name], x)

@@ -208,11 +208,12 @@ def test_a_run_on_replicas_is_resumed_to_the_bit(kind, tmp_path):
 
 
 @pytest.mark.slow
-def test_eight_replicas_train_what_one_does():
+@pytest.mark.parametrize("strategy", ["rehearsal:8", "collective:2"])
+def test_replicas_train_what_one_does(strategy):
     tests, kinds = pathlib.Path(__file__).parents[1], ["ppo", "dqn", "sac"]
     path = os.pathsep.join([str(tests), str(tests.parent)])
     done = subprocess.run(
-        [sys.executable, "-m", "compiled_learners", *kinds],
+        [sys.executable, "-m", "compiled_learners", strategy, *kinds],
         env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,

@@ -121,7 +121,8 @@ def run_update(update: compile.JittedFunc, *args: Any) -> Any:
 
     Alone it is the compiled function that it is, on the strategy's device if there is a
     strategy. Several replicas cannot meet inside of XLA: there it is one `tf.function`
-    per strategy, and compiled is what it calls.
+    per strategy, and compiled is what it calls. Within a graph it becomes a part of
+    that: in branches of `tf.cond`, functions that reduce over replicas fail.
 
     Args:
         update: what `compiled_update` made of a function that steps with
@@ -136,6 +137,8 @@ def run_update(update: compile.JittedFunc, *args: Any) -> Any:
         9.0
     """
     if n_replicas() > 1:
+        if not tf.executing_eagerly():
+            return update.func(*args)
         return _function(tf.distribute.get_strategy(), update.func)(*args)
     return run_alone(update, *args)
 
@@ -270,8 +273,7 @@ class ReplicatedState(pytree.PyTreeNode):
         values = tf.nest.pack_sequence_as(self.values, leaves)
         info = replicas.unreplicate(info)
         for part in kept:
-            whole = tf.nest.map_structure(lambda x: strategy.gather(x, axis=0), part)
-            info = {**info, "rows": whole}
+            info = {**info, "rows": replicas.gathered(part)}
         return self.replace(values=values), info
 
 

@@ -13,6 +13,16 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 
+# What collective operations do not gather, what holds it exactly, how it gets there.
+_TRAVELS_AS = {
+    **dict.fromkeys([tf.bool, tf.int8, tf.uint8], (tf.float16, tf.cast)),
+    **dict.fromkeys([tf.int16, tf.uint16, tf.bfloat16], (tf.float32, tf.cast)),
+    tf.uint32: (tf.int32, tf.bitcast),
+    tf.uint64: (tf.int64, tf.bitcast),
+    tf.complex64: (tf.float32, tf.bitcast),
+    tf.complex128: (tf.float64, tf.bitcast),
+}
+
 
 def replicate(tree: Any, strategy: tf.distribute.Strategy | None = None) -> Any:
     """Gives every replica a copy of the same values.
@@ -194,6 +204,59 @@ def mean(tree: Any) -> Any:
             for place, value in zip(places, means, strict=True):
                 leaves[place] = value
     return tf.nest.pack_sequence_as(tree, leaves)
+
+
+def gathered(tree: Any, axis: int = 0) -> Any:
+    """Puts the parts of all replicas together, in their order.
+
+        result = concat(value of replica 0, value of replica 1, ...)
+
+    It is `strategy.gather` for numbers of every kind: the collective operations, by
+    which most strategies gather, know floats, int32 and int64 alone. Others travel as
+    one of these that holds their values exactly.
+
+    Args:
+        tree: nest of per-replica values, as `shard_batch` and `strategy.run` return
+            them; other leaves stay as they are.
+        axis: along which they are put together.
+
+    Returns:
+        The same structure of tensors.
+
+    Example:
+        >>> strategy = tf.distribute.MirroredStrategy(
+        ...     ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
+        >>> with strategy.scope():
+        ...     gathered(shard_batch(np.array([True, False]))).numpy()
+        array([ True, False])
+    """
+    strategy = tf.distribute.get_strategy()
+
+    def leaf(part: Any) -> Any:
+        if not isinstance(part, tf.distribute.DistributedValues):
+            return part
+        parts = strategy.experimental_local_results(part)
+        dtype, shapes = parts[0].dtype, [x.shape for x in parts]
+        to, change = _TRAVELS_AS.get(dtype, (dtype, tf.cast))
+        if to != dtype:
+            part = strategy.run(lambda x: change(x, to), (part,))
+        whole = strategy.gather(part, axis=axis)
+        whole = whole if to == dtype else change(whole, dtype)
+        if len(parts) == strategy.num_replicas_in_sync:  # of which some forget shapes
+            whole.set_shape(_shape_of_all(shapes, axis))
+        return whole
+
+    return tf.nest.map_structure(leaf, tree)
+
+
+def _shape_of_all(shapes: list[tf.TensorShape], axis: int) -> tf.TensorShape:
+    """The shape of parts that are put together along an axis, as far as it is known."""
+    if any(shape.rank is None for shape in shapes):
+        return tf.TensorShape(None)
+    sizes = [shape[axis] for shape in shapes]
+    whole = shapes[0].as_list()
+    whole[axis] = None if None in sizes else sum(sizes)
+    return tf.TensorShape(whole)
 
 
 def _averaged(leaf: Any) -> tf.Tensor:

@@ -34,6 +34,9 @@ def strategy(name: str = "auto") -> tf.distribute.Strategy:
     workers, at the start of the program. `auto` takes a TPU for there if a variable
     like TPU_NAME or a device file says so, and then fails rather than do without.
 
+    A program makes one of several devices, and shares it: TensorFlow mixes up what two
+    of the same devices reduce, unless they are rehearsals.
+
     Args:
         name: a word of the table.
 

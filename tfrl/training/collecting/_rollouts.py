@@ -223,17 +223,6 @@ def check_apart(begun: Episodes, n_envs: int) -> None:
         )
 
 
-def gathered(tree: Any, axis: int = 0) -> Any:
-    """The parts of the replicas in one, along an axis; a replay is one already."""
-    strategy = tf.distribute.get_strategy()
-
-    def leaf(x: Any) -> Any:
-        is_part = isinstance(x, tf.distribute.DistributedValues)
-        return strategy.gather(x, axis=axis) if is_part else x
-
-    return tf.nest.map_structure(leaf, tree)
-
-
 def shared_rollout(
     policy: Any,
     env: protocol.CompiledEnv,
@@ -272,4 +261,4 @@ def shared_rollout(
 
     leaves = strategy.run(replica, (policy, begun.replace(replay=()), seed))
     begun, trajectory = tf.nest.pack_sequence_as(found[0], leaves)
-    return begun.replace(replay=replay), gathered(trajectory, axis=1)
+    return begun.replace(replay=replay), replicas.gathered(trajectory, axis=1)
