@@ -152,6 +152,48 @@ def test_seeds_may_be_an_array():
         grown(seeds="01")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("base", "settings"),
+    [
+        ({"gamma": 1, "entropy_coefficient": 0}, {"gamma": [0.5, 0.9]}),
+        ({"gamma": 1, "entropy_coefficient": 0}, {"entropy_coefficient": [0, 1]}),
+        ({"value_clip": None}, {"value_clip": [0.1, 0.2]}),
+    ],
+)
+def test_settings_are_swept_whatever_they_are_now(base, settings):
+    config = dataclasses.replace(PPO, **base)
+    found = grown(config, hyperparameters=settings)
+    for i, agent in enumerate(found.agents):
+        own = {name: float(x[i]) for name, x in settings.items()}
+        assert agent.config == dataclasses.replace(config, **own)
+
+
+@pytest.mark.parametrize(
+    "name", ["max_gradient_norm", "log_std", "n_epochs", "activation", "rate"]
+)
+def test_what_no_update_reads_is_refused_before_members_are_made(name, monkeypatch):
+    made = []
+    make = population._parts.made_agent
+    monkeypatch.setattr(
+        population._parts, "made_agent", lambda *x: made.append(x) or make(*x)
+    )
+    able = "'clip', 'entropy_coefficient', 'gamma', 'lambda_', 'learning_rate', "
+    able += "'target_kl', 'value_clip', 'value_coefficient'"
+    told = rf"`hyperparameters` expected .* of \[{able}\]; got '{name}'"
+    with pytest.raises(ValueError, match=told):
+        grown(hyperparameters={"clip": [0.1, 0.2], name: [0.5, 1]})
+    assert len(made) == 1
+
+
+def test_a_member_that_diverges_is_named_with_its_settings():
+    config = dataclasses.replace(PPO, max_gradient_norm=None)
+    told = "member 1`: `agent` expected weights that stay finite; got .*, of "
+    told += r"\{'learning_rate': 1e\+30\}, within [1-4] epochs; lower"
+    with pytest.raises(ValueError, match=told):
+        grown(config, hyperparameters={"learning_rate": [1e-3, 1e30]})
+
+
 class Unseen(cartpole.CartPole):
     def step(self, state, actions, noise):
         found = super().step(state, actions, noise)
@@ -163,6 +205,21 @@ def test_a_member_that_sees_what_is_not_finite_is_named():
     message = "`train_population, member 0`: `next_observations` expected finite"
     with pytest.raises(ValueError, match=message):
         grown(seeds=[0, 1], env=env)
+
+
+class UnseenEnds(cartpole.CartPole):
+    def step(self, state, actions, noise):
+        found = super().step(state, actions, noise)
+        odd = tf.where(found.terminated, np.nan, 0.0)[:, None]
+        return found._replace(final_observations=found.observations + odd)
+
+
+def test_an_environment_that_shows_nan_later_is_not_taken_for_a_divergence():
+    env = wrappers.AutoReset(wrappers.TimeLimit(UnseenEnds(), 99))
+    learned = experience.Trajectories(4)  # none falls in the first of these
+    agent = dataclasses.replace(PPO, minibatch_size=8, learning_rate=1e-5)
+    with pytest.raises(ValueError, match=r"member [01]`: `next_observations` expected"):
+        grown(agent, env=env, experience=learned, total_env_steps=400, log_epochs=50)
 
 
 @pytest.mark.parametrize(
@@ -189,13 +246,9 @@ def test_no_strategy_of_several_devices():
     ("changes", "message"),
     [
         ({"seeds": []}, "`seeds` expected one at least"),
-        ({"hyperparameters": {"n_epochs": [1, 2]}}, "`hyperparameters`.*'n_epochs'"),
         ({"hyperparameters": {"gamma": [0.9]}}, "'gamma'.*expected a number for each"),
         ({"hyperparameters": {"gamma": [0.9, 2.0]}}, "`gamma`"),
-        (
-            {"hyperparameters": {"max_gradient_norm": [0.5, 1.0]}},
-            "'max_gradient_norm', which says how an agent is made",
-        ),
+        ({"exploit_epochs": 2}, "`exploit_epochs` expected 4 members.*; got 2 seeds"),
         ({"exploit_epochs": 3}, "`exploit_epochs` expected a multiple"),
         ({"n_envs": 0}, "`n_envs`"),
     ],

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from tfrl._internal import checks, cores
 from tfrl.agents import agent as agents
 from tfrl.agents import carrying, replicated
 from tfrl.environments.compiled import protocol, vector_env, wrappers
+from tfrl.policies import network_policy
 from tfrl.summaries.plotting import mean_curve
 from tfrl.training import _environments, _parts, _plan
 from tfrl.training.collecting import _compiled_collection, _rollouts
@@ -72,13 +74,16 @@ def train_population(
     """Trains P agents, each in environments of its own, by one compiled program.
 
     A member is what a `Trainer` with its seed, its settings and the collector
-    "compiled" would have trained alone. The program is compiled once, and the members
-    go through it one after the other, in as many threads as there are cores.
+    "compiled" would have trained alone, but for rounding, as it is another program.
+    That is compiled once, and the members go through it one after the other, in as many
+    threads as there are cores.
 
     With `exploit_epochs` it is population-based training: after so many epochs each
     time, the worst quarter by return take weights, optimizer and settings of the best
     quarter, and multiply each setting by 1.25 or 1 / 1.25, unless it would leave its
-    range, as a `gamma` above 1. A setting of 0 stays 0.
+    range, as a `gamma` above 1. A setting of 0 stays 0. Nothing is copied as long as a
+    member has finished no episode. Jaderberg et al. replace a fifth, of 10 members and
+    more.
 
     Nothing is written, and nothing is resumed: keep a member's agent by
     `tfrl.saving.save_run`.
@@ -87,13 +92,15 @@ def train_population(
         agent: hyper-parameters, such as `PPO()`, alike for all but for those below.
         env: compiled environment that begins episodes by itself, see `AutoReset`.
         seeds: `[P]`, one for each member: of weights, environments and draws.
-        hyperparameters: `[P]` numbers by name, in the place of those of `agent`, for
-            settings that an update reads, such as `learning_rate`.
+        hyperparameters: `[P]` numbers by name, in the place of what `agent` has, for
+            settings that an update reads, such as `learning_rate`; not for those that
+            say how an agent is made, such as `max_gradient_norm`.
         experience: `Trajectories` or `Replayed`; None for what the agent asks for.
         n_envs: environments of a member.
         total_env_steps: of a member, after whose epoch it ends.
         log_epochs: epochs between points of the curves.
-        exploit_epochs: see above; a multiple of `log_epochs`.
+        exploit_epochs: see above; a multiple of `log_epochs`. Not of less than four
+            members, of whom a quarter would be nobody.
 
     Returns:
         The agents, and their curves.
@@ -102,8 +109,9 @@ def train_population(
         TypeError: if the environment is not compiled or a setting is no number.
         ValueError: in the scope of a strategy of several devices; if the environment
             does not begin episodes by itself; if a setting is unknown, or one that must
-            be alike for all members as it says what the program is; if a reward or an
-            observation is NaN or infinite.
+            be alike for all members as it says what the program is; if there are less
+            than four members beside `exploit_epochs`; if the weights of a member, a
+            reward or an observation are NaN or infinite, which ends all members.
 
     Example:
         >>> from tfrl.environments import compiled
@@ -141,12 +149,7 @@ def train_population(
         checks.check_whole_number(_WHERE, name, value, low=1)
     checks.check_whole_number(_WHERE, "log_epochs", log_epochs, low=1)
     if exploit_epochs is not None:
-        checks.check_whole_number(_WHERE, "exploit_epochs", exploit_epochs, low=1)
-        if exploit_epochs % log_epochs:
-            raise ValueError(
-                f"`{_WHERE}`: `exploit_epochs` expected a multiple of `log_epochs`, "
-                f"{log_epochs}; got {exploit_epochs}"
-            )
+        _check_exploits(exploit_epochs, log_epochs, len(seeds))
     members = _Members(config, env, learned, n_envs, [*seeds], values)
     total = -(-total_env_steps // (n_envs * learned.n_steps))
     rng = np.random.default_rng([seeds[0], 13])
@@ -195,20 +198,23 @@ class _Members:
         self.values, self._env = values, env
         spaces = env.observation_space, env.action_space
         numbers = {"n_envs": n_envs, "n_steps": learned.n_steps}
-        made = []
-        for i, seed in enumerate(seeds):
-            own = {name: float(x[i]) for name, x in values.items()}
-            member = dataclasses.replace(config, **own)
-            made.append(_parts.made_agent(member, *spaces, {**numbers, "seed": seed}))
-        self._like = made[0].replace(config=config)
+
+        def made(i: int, config: Any) -> Any:
+            own = {**numbers, "seed": seeds[i]}
+            return _parts.made_agent(config, *spaces, own)
+
+        self._like = made(0, config)
         envs = vector_env.as_vector_env(env, n_envs)
         _environments.check_learns_nothing(_WHERE, "env", envs)
         first = _compiled_collection.CompiledCollector(
             envs, learned, self._like.policy, seeds[0]
         )
+        if values:
+            _check_read(first, self._like, values)
         self._collectors = [first, *(first.copied() for _ in seeds[1:])]
         begun = [first.begun(seed) for seed in seeds]
-        self._agents = _stacked(made, self._like)
+        agents = [made(i, self._config(i)) for i in range(len(seeds))]
+        self._agents = _stacked(agents, self._like)
         self._episodes = _stacked([x for x, _ in begun], begun[0][0])
         self._keys = tf.stack([key for _, key in begun])
         self._play = replicated.compiled_update(self._played)
@@ -264,15 +270,35 @@ class _Members:
         """The agents, each with its own settings."""
         found = []
         for i in range(len(self._collectors)):
-            own = {name: float(x[i]) for name, x in self.values.items()}
-            config = dataclasses.replace(self._like.config, **own)
             leaves = [x[i] for x in tf.nest.flatten(self._agents)]
             member = tf.nest.pack_sequence_as(self._like, leaves)
-            found.append(member.replace(config=config))
+            found.append(member.replace(config=self._config(i)))
         return found
 
+    def _config(self, i: int) -> Any:
+        own = {name: float(x[i]) for name, x in self.values.items()}
+        return dataclasses.replace(self._like.config, **own)
+
     def _learn(self, start: int, count: int, total: int) -> None:
-        numbers = [tf.constant(x) for x in (start, start + count, float(total))]
+        agents, episodes, *rest = self._called(start, start + count, total)
+        for i, (collector, *own) in enumerate(
+            zip(self._collectors, *rest, strict=True)
+        ):
+            try:
+                collector.noted(count, *own, where=f"{_WHERE}, member {i}")
+            except ValueError as error:
+                # Were the weights at fault, which played what is odd?
+                if sound := self._n_sound(own[0], count):
+                    acted = self._called(start, start + sound, total)[0]
+                    raise self._divergence(acted, start + sound) or error from None
+                raise
+        if fault := self._divergence(agents, start + count):
+            raise fault
+        self._agents, self._episodes = agents, episodes
+
+    def _called(self, start: int, end: int, total: int) -> list[Any]:
+        """What the program returns of all members, who stay as they are."""
+        numbers = [tf.constant(x) for x in (start, end, float(total))]
         settings = {k: tf.constant(x, tf.float32) for k, x in self.values.items()}
         given = self._agents, self._episodes, self._keys, settings
         device = tf.zeros([]).device
@@ -287,13 +313,36 @@ class _Members:
             found, self._is_compiled = [part(self._parts[0])], True
         with concurrent.futures.ThreadPoolExecutor(len(self._parts)) as threads:
             found += threads.map(part, self._parts[len(found) :])
-        self._agents, self._episodes, *rest = tf.nest.map_structure(
+        whole: list[Any] = tf.nest.map_structure(
             lambda *x: tf.concat(x, 0)[: len(self._collectors)], *found
         )
-        for i, (collector, *own) in enumerate(
-            zip(self._collectors, *rest, strict=True)
-        ):
-            collector.noted(count, *own, where=f"{_WHERE}, member {i}")
+        return whole
+
+    def _n_sound(self, numbers: tf.Tensor, count: int) -> int:
+        """How many epochs there were before what was played is odd."""
+        kinds = _rollouts.kinds_of(self._env)
+        for epoch, parts in enumerate(np.asarray(numbers)[:count]):
+            for kind, x in zip(kinds, parts, strict=True):
+                if x.any() if kind == "choices" else not np.isfinite(x).all():
+                    return epoch
+        return count
+
+    def _divergence(self, agents: Any, done: int) -> ValueError | None:
+        """The error of weights that are not finite, if any are."""
+        if not isinstance(agents.policy, network_policy.NetworkPolicy):
+            return None
+        finite = np.ones(len(self._collectors), bool)
+        for x in tf.nest.flatten(agents.policy.state.params):
+            finite &= np.isfinite(np.asarray(x)).reshape(len(finite), -1).all(-1)
+        for i in np.flatnonzero(~finite):
+            own = {name: float(x[i]) for name, x in self.values.items()}
+            settings = f", of {own}," if own else ""
+            return ValueError(
+                f"`{_WHERE}, member {i}`: `agent` expected weights that stay finite; "
+                f"got NaN or infinite ones{settings} within {done} epochs; lower its "
+                "learning rate, clip gradients, or leave the member out"
+            )
+        return None
 
     def _played(
         self,
@@ -311,7 +360,7 @@ class _Members:
 
         def one(i: Any) -> Any:
             agent, begun, key, own = tf.nest.map_structure(lambda x: x[i], stacked)
-            given = agent, begun, key, first, end, total, own
+            given = agent, begun, key, first, end, total, own or None
             packed, *found = collector.played(*given)
             return tf.nest.flatten((carrying.unpacked(packed), *found))
 
@@ -323,12 +372,6 @@ class _Members:
         begun = members, episodes, *zeros
         specs = [tf.TensorSpec(x.shape[1:], x.dtype) for x in tf.nest.flatten(begun)]
         leaves = tf.map_fn(one, tf.range(keys.shape[0]), fn_output_signature=specs)
-        for name in settings.keys() - collector.settings_read:
-            raise ValueError(
-                f"`{_WHERE}`: `hyperparameters` expected settings that an update "
-                f"reads; got {name!r}, which says how an agent is made: members that "
-                "differ in it are other programs; train them apart"
-            )
         return tf.nest.pack_sequence_as(begun, leaves)
 
 
@@ -340,10 +383,25 @@ def _stacked(nests: list[Any], like: Any) -> Any:
 def _chosen(returns: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Whose copy each member is to be: of the worst quarter, one of the best."""
     chosen, count = np.arange(len(returns)), len(returns) // _SHARE
-    if count and np.isfinite(returns).all():
+    if np.isfinite(returns).all():
         order = np.argsort(returns, kind="stable")
         chosen[order[:count]] = rng.choice(order[-count:], count)
     return chosen
+
+
+def _check_exploits(exploit_epochs: int, log_epochs: int, n_members: int) -> None:
+    checks.check_whole_number(_WHERE, "exploit_epochs", exploit_epochs, low=1)
+    if exploit_epochs % log_epochs:
+        raise ValueError(
+            f"`{_WHERE}`: `exploit_epochs` expected a multiple of `log_epochs`, "
+            f"{log_epochs}; got {exploit_epochs}"
+        )
+    if n_members < _SHARE:
+        raise ValueError(
+            f"`{_WHERE}`: `exploit_epochs` expected {_SHARE} members at least, of "
+            f"which the worst quarter copies the best; got {n_members} seeds; give "
+            "more, or None"
+        )
 
 
 def _checked_settings(
@@ -356,16 +414,9 @@ def _checked_settings(
     checks.check_type(
         _WHERE, "hyperparameters", hyperparameters, Mapping, "numbers by name"
     )
-    known = {x.name: getattr(config, x.name) for x in dataclasses.fields(config)}
-    able = sorted(name for name, x in known.items() if isinstance(x, float))
     values = {}
     for name, given in hyperparameters.items():
         where = f"hyperparameters[{name!r}]"
-        if name not in able:
-            raise ValueError(
-                f"`{_WHERE}`: `hyperparameters` expected numbers that an update reads, "
-                f"of {able}, in which members of one program may differ; got {name!r}"
-            )
         numbers = np.asarray(given)
         if numbers.shape != (len(seeds),) or numbers.dtype.kind not in "if":
             raise ValueError(
@@ -373,6 +424,47 @@ def _checked_settings(
                 f"seeds; got {given!r:.80}"
             )
         values[name] = numbers.astype(np.float64)
+    able = values.keys() & _numbers_of(config)  # the others are refused later
     for i in range(len(seeds)):
-        dataclasses.replace(config, **{k: float(x[i]) for k, x in values.items()})
+        dataclasses.replace(config, **{k: float(values[k][i]) for k in able})
     return values
+
+
+def _numbers_of(config: Any) -> set[str]:
+    """Names of settings that may be any number, whatever they are now."""
+
+    def admits_floats(kind: Any) -> bool:
+        return kind is float or any(map(admits_floats, typing.get_args(kind)))
+
+    try:
+        kinds = typing.get_type_hints(type(config))
+    except NameError:  # which only type checkers know
+        kinds = {}
+    return {
+        x.name
+        for x in dataclasses.fields(config)
+        if isinstance(getattr(config, x.name), float)
+        or admits_floats(kinds.get(x.name))
+    }
+
+
+def _check_read(collector: Any, agent: Any, values: Mapping[str, np.ndarray]) -> None:
+    """Raises a ValueError unless updates read the settings in which members differ."""
+    able = _numbers_of(agent.config)
+    own = {
+        name: tf.constant(values[name][0], tf.float32)
+        for name in values
+        if name in able
+    }
+    episodes, key = collector.begun(0)
+    given = agent, episodes, key, *map(tf.constant, (0, 1, 1.0)), own
+    tf.function(
+        lambda: collector.played(*given), autograph=False
+    ).get_concrete_function()
+    able &= collector.settings_read
+    for name in values.keys() - able:
+        raise ValueError(
+            f"`{_WHERE}`: `hyperparameters` expected numbers that an update reads, one "
+            f"or more of {sorted(able)}; got {name!r}: members that differ in another "
+            "setting are other programs; train them apart"
+        )

@@ -54,7 +54,8 @@ class CompiledCollector(collection.Collector):
 
     Attributes:
         most_epochs: of one call.
-        settings_read: names of those given to `played` that updates have read.
+        settings_read: names of the settings that updates read where `played` is given
+            any, also none by `{}`.
 
     Raises:
         TypeError: if the environments are not compiled.
@@ -323,9 +324,9 @@ class CompiledCollector(collection.Collector):
             )
 
             def update(agent: Any, experience: Any) -> tuple[Any, dict[str, Any]]:
-                learner = self._with(agent, settings or {})
+                learner = self._with(agent, settings)
                 learned, info = learner.update(experience)
-                if settings:
+                if settings is not None:
                     learned = learned.replace(config=agent.config)
                 return carrying.packed(learned), info
 
@@ -400,16 +401,16 @@ class CompiledCollector(collection.Collector):
         rows, found = (tf.reshape(x, [-1]) for x in (drawn.indices, info["priorities"]))
         return replay.priorities.updated(rows, found, self._learned.alpha)
 
-    def _with(self, agent: Any, settings: dict[str, tf.Tensor]) -> Any:
-        """The agent with tensors among its settings; notes which of them are read."""
-        if not settings:
+    def _with(self, agent: Any, settings: dict[str, tf.Tensor] | None) -> Any:
+        """The agent with tensors among its settings; notes which settings are read."""
+        if settings is None:
             return agent
         read = self.settings_read
 
         class Settings(type(agent.config)):  # type: ignore[misc]
             def __getattribute__(self, name: str) -> Any:
+                read.add(name)
                 if name in settings:
-                    read.add(name)
                     return settings[name]
                 return super().__getattribute__(name)
 
