@@ -186,10 +186,16 @@ def test_what_no_update_reads_is_refused_before_members_are_made(name, monkeypat
     assert len(made) == 1
 
 
+def test_atoms_by_which_networks_act_are_no_setting_of_members():
+    config = agents.C51(hidden_units=(8,))
+    with pytest.raises(ValueError, match="update reads, .*; got 'v_min'"):
+        grown(config, experience=REPLAYED, hyperparameters={"v_min": [-5.0, -3.0]})
+
+
 def test_a_member_that_diverges_is_named_with_its_settings():
     config = dataclasses.replace(PPO, max_gradient_norm=None)
     told = "member 1`: `agent` expected weights that stay finite; got .*, of "
-    told += r"\{'learning_rate': 1e\+30\}, within [1-4] epochs; lower"
+    told += r"\{'learning_rate': 1e\+30\}, within [1-4] epoch.s.; lower"
     with pytest.raises(ValueError, match=told):
         grown(config, hyperparameters={"learning_rate": [1e-3, 1e30]})
 

@@ -339,7 +339,7 @@ class _Members:
             settings = f", of {own}," if own else ""
             return ValueError(
                 f"`{_WHERE}, member {i}`: `agent` expected weights that stay finite; "
-                f"got NaN or infinite ones{settings} within {done} epochs; lower its "
+                f"got NaN or infinite ones{settings} within {done} epoch(s); lower its "
                 "learning rate, clip gradients, or leave the member out"
             )
         return None

@@ -96,7 +96,7 @@ class C51(dqn.QLearning):
         logits = temporal_difference.q_taken(logits, rows.actions)
         later = rows.next_observations
         chooser = state(later, choosing, params=params if self.double else target)
-        atoms = tf.linspace(self.v_min, self.v_max, self.n_atoms)
+        atoms = tf.constant(state.model_def.support)  # by which it acts too
         targets = categorical.categorical_q_target(
             rows.rewards,
             rows.discounts,
