@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from tfrl.agents import carrying, replicated
 from tfrl.environments.compiled import protocol, vector_env, wrappers
 from tfrl.policies import network_policy
 from tfrl.summaries.plotting import mean_curve
-from tfrl.training import _environments, _parts, _plan
+from tfrl.training import _environments, _parts, _plan, _swept_settings
 from tfrl.training.collecting import _compiled_collection, _rollouts
 
 _WHERE = "train_population"
@@ -144,7 +143,7 @@ def train_population(
         )
     config = _plan.checked_agent(agent, _WHERE)
     learned = _plan.checked_experience(config, experience)
-    values = _checked_settings(config, seeds, hyperparameters or {})
+    values = _swept_settings.checked(_WHERE, config, seeds, hyperparameters or {})
     for name, value in {"n_envs": n_envs, "total_env_steps": total_env_steps}.items():
         checks.check_whole_number(_WHERE, name, value, low=1)
     checks.check_whole_number(_WHERE, "log_epochs", log_epochs, low=1)
@@ -210,7 +209,7 @@ class _Members:
             envs, learned, self._like.policy, seeds[0]
         )
         if values:
-            _check_read(first, self._like, values)
+            _swept_settings.check_read(_WHERE, first, self._like, values)
         self._collectors = [first, *(first.copied() for _ in seeds[1:])]
         begun = [first.begun(seed) for seed in seeds]
         agents = [made(i, self._config(i)) for i in range(len(seeds))]
@@ -401,70 +400,4 @@ def _check_exploits(exploit_epochs: int, log_epochs: int, n_members: int) -> Non
             f"`{_WHERE}`: `exploit_epochs` expected {_SHARE} members at least, of "
             f"which the worst quarter copies the best; got {n_members} seeds; give "
             "more, or None"
-        )
-
-
-def _checked_settings(
-    config: Any, seeds: Sequence[int], hyperparameters: Mapping[str, Any]
-) -> dict[str, np.ndarray]:
-    """Returns `[P]` numbers by name, each of which the hyper-parameters take."""
-    checks.check_whole_numbers(_WHERE, "seeds", seeds, low=0)
-    if not len(seeds):
-        raise ValueError(f"`{_WHERE}`: `seeds` expected one at least; got none")
-    checks.check_type(
-        _WHERE, "hyperparameters", hyperparameters, Mapping, "numbers by name"
-    )
-    values = {}
-    for name, given in hyperparameters.items():
-        where = f"hyperparameters[{name!r}]"
-        numbers = np.asarray(given)
-        if numbers.shape != (len(seeds),) or numbers.dtype.kind not in "if":
-            raise ValueError(
-                f"`{_WHERE}`: `{where}` expected a number for each of {len(seeds)} "
-                f"seeds; got {given!r:.80}"
-            )
-        values[name] = numbers.astype(np.float64)
-    able = values.keys() & _numbers_of(config)  # the others are refused later
-    for i in range(len(seeds)):
-        dataclasses.replace(config, **{k: float(values[k][i]) for k in able})
-    return values
-
-
-def _numbers_of(config: Any) -> set[str]:
-    """Names of settings that may be any number, whatever they are now."""
-
-    def admits_floats(kind: Any) -> bool:
-        return kind is float or any(map(admits_floats, typing.get_args(kind)))
-
-    try:
-        kinds = typing.get_type_hints(type(config))
-    except NameError:  # which only type checkers know
-        kinds = {}
-    return {
-        x.name
-        for x in dataclasses.fields(config)
-        if isinstance(getattr(config, x.name), float)
-        or admits_floats(kinds.get(x.name))
-    }
-
-
-def _check_read(collector: Any, agent: Any, values: Mapping[str, np.ndarray]) -> None:
-    """Raises a ValueError unless updates read the settings in which members differ."""
-    able = _numbers_of(agent.config)
-    own = {
-        name: tf.constant(values[name][0], tf.float32)
-        for name in values
-        if name in able
-    }
-    episodes, key = collector.begun(0)
-    given = agent, episodes, key, *map(tf.constant, (0, 1, 1.0)), own
-    tf.function(
-        lambda: collector.played(*given), autograph=False
-    ).get_concrete_function()
-    able &= collector.settings_read
-    for name in values.keys() - able:
-        raise ValueError(
-            f"`{_WHERE}`: `hyperparameters` expected numbers that an update reads, one "
-            f"or more of {sorted(able)}; got {name!r}: members that differ in another "
-            "setting are other programs; train them apart"
         )

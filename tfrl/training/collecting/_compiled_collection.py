@@ -405,13 +405,13 @@ class CompiledCollector(collection.Collector):
         """The agent with tensors among its settings; notes which settings are read."""
         if settings is None:
             return agent
-        read = self.settings_read
+        read, own = self.settings_read, settings
 
         class Settings(type(agent.config)):  # type: ignore[misc]
             def __getattribute__(self, name: str) -> Any:
                 read.add(name)
-                if name in settings:
-                    return settings[name]
+                if name in own:
+                    return own[name]
                 return super().__getattribute__(name)
 
         Settings.__name__ = type(agent.config).__name__
