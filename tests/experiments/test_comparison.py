@@ -184,9 +184,10 @@ def test_an_environment_that_is_not_told_is_no_other_one(folders):
     record(folders[1] / "seed_2", make_vec, ["levels", registered])
     assert _run_folders.environment_of(folders[1] / "seed_2") == "Level-v0"
     (run / "run.json").write_text("{")
-    (run / "config.gin").write_text("make_compiled.env_id = @Catch()\n")
-    assert _run_folders.environment_of(run) == "Catch"
-    (run / "config.gin").write_text("make_atari.game = 'Pong'\n")
+    for unknown in ("@Catch()", "%ENV", "\\\n    'CartPole-v1'"):
+        (run / "config.gin").write_text(f"make_compiled.env_id = {unknown}\n")
+        assert _run_folders.environment_of(run) is None
+    (run / "config.gin").write_text("make_atari.game = 'Pong'  # the game\n")
     assert _run_folders.environment_of(run) == "ALE/Pong-v5"
 
 

@@ -172,6 +172,18 @@ def test_new_settings_that_are_refused_stop_all_and_leave_what_there_is(
     assert capsys.readouterr().err.endswith("error: `parse`: 9 is odd (seed 9)\n")
     assert statuses(standing_in) == {0: "done", 9: "failed", 1: "waiting"}
     assert (standing_in / "seed_9.log").exists()
+    assert _run_folders.read_record(standing_in)["train"] == ["a.gin"]
+
+
+def test_bindings_alone_are_added_to_the_configuration(standing_in):
+    flags = [f"--output_dir={standing_in}"]
+    assert call("a.gin", "--seeds=0", *flags) == 0
+    assert call("--resume", "--config=A.b = 1", *flags) == 0  # nothing is left to do
+    assert _run_folders.read_record(standing_in)["train"] == ["a.gin"]
+    assert call("--resume", "--config=A.b = 1", "--seeds=2", *flags) == 0
+    known = _run_folders.read_record(standing_in)
+    assert known["train"] == ["a.gin", "--config=A.b = 1"]
+    assert statuses(standing_in) == {0: "done", 2: "done"}
 
 
 @pytest.mark.parametrize(

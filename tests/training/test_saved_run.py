@@ -27,6 +27,7 @@ from tfrl.environments import vector
 from tfrl.exporting import export
 from tfrl.policies import policy
 from tfrl.saving import typed_json
+from tfrl.schedules import schedulers
 from tfrl.summaries.filming import panels
 from tfrl.training import (
     _kept_arguments,
@@ -372,6 +373,7 @@ VALUES = [
     [1, (2, {"a": None})],
     {},
     ppo.PPO(gamma=0.5, hidden_units=(3,)),
+    schedulers.StepwiseLinearFunction((0, 1.0), (10, 0.5)),
     Scheduled(0.2, schedule=Scheduled(schedule=(Scheduled(), "x"))),
     Scheduled,
     train,

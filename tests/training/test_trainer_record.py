@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 import warnings
 
 import keras
@@ -18,10 +19,11 @@ from tiny_agents import (
     train,
 )
 
-from tfrl.agents.on_policy import ppo
+from tfrl.agents.on_policy import a2c, ppo
 from tfrl.environments import vector
 from tfrl.environments.compiled import vector_env
-from tfrl.training import _run_record, cadence, experience, saved_run
+from tfrl.saving import checkpoints
+from tfrl.training import _run_checkpoints, _run_record, cadence, experience, saved_run
 
 PPO = ppo.PPO(
     n_epochs=2, minibatch_size=16, hidden_units=(8,), normalize_observations=True
@@ -92,16 +94,53 @@ def test_override_takes_no_experience_of_another_kind(folder):
         train(folder, experience=experience.Replayed(), resume=True, override=True)
 
 
-def test_agents_of_other_settings_take_no_place(tmp_path):
-    with build(tmp_path, n_epochs=2, agent=PPO) as running:
-        running.agent = running.agent.replace(
-            config=dataclasses.replace(PPO, learning_rate=0.5)
-        )
-        asked = (
-            r"`agent` expected the settings .* learning_rate = 0.5 \(0.0003 before\)"
-        )
-        with pytest.raises(ValueError, match=asked):
-            running.run(quiet=True)
+def put_into(folder, agent, given):
+    """Trains on with an agent that was made elsewhere, by other settings."""
+    spaces = {"n_envs": 2, "n_steps": 16, "seed": 1}
+    with build(folder, n_epochs=2, agent=agent) as running:
+        at = running.observation_space, running.action_space
+        running.agent = given.create(*at, **spaces)
+        running.run(quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (dataclasses.replace(PPO, learning_rate=0.5), r"rate = 0.5 \(was 0.0003\)"),
+        (a2c.A2C(hidden_units=(8,), normalize_observations=True), "A2C"),
+    ],
+)
+def test_agents_of_other_settings_take_no_place(tmp_path, other, words):
+    with pytest.raises(ValueError, match=f"`agent` expected the settings .*{words}"):
+        put_into(tmp_path, PPO, other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: {"learning_rate": keras.optimizers.schedules.CosineDecay(1e-3, 100)},
+        lambda: {"value_coefficient": 1.0, "hidden_units": [8]},
+    ],
+)
+def test_agents_of_equal_settings_take_their_place(tmp_path, change):
+    first, second = (dataclasses.replace(PPO, **change()) for _ in range(2))
+    if "value_coefficient" in change():
+        first = dataclasses.replace(first, value_coefficient=1, hidden_units=(8,))
+    put_into(tmp_path, first, second)
+    assert checkpoints.latest_step(tmp_path) == 64
+
+
+def test_settings_of_agents_within_agents_count():
+    of, made = _run_checkpoints._settings_of, types.SimpleNamespace
+    one, two = (made(agents={"a": made(config=Tiny(x))}) for x in (0.1, 0.2))
+    assert of(one) == of(made(agents={"a": made(config=Tiny(0.1))})) != of(two)
+
+
+def test_classes_that_moved_are_gone_on_with(tmp_path):
+    moved = dataclasses.make_dataclass("Moved", [], bases=(Tiny,), frozen=True)
+    train(tmp_path, n_epochs=1)
+    train(tmp_path, n_epochs=2, agent=moved(), resume=True, override=True)
+    assert checkpoints.latest_step(tmp_path) == 64
 
 
 @pytest.mark.parametrize(

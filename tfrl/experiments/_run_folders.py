@@ -137,9 +137,9 @@ def environment_of(run: pathlib.Path) -> str | None:
                 return cast(str, part["id"])
     config = run / "config.gin"
     text = config.read_text("utf-8", "replace") if config.is_file() else ""
-    names = r"^(?:make_vec|make_compiled|make_atari)\.(env_id|game) = (.+)$"
+    names = r"^(?:make_vec|make_compiled|make_atari)\.(env_id|game) = ([\"'])(.+?)\2"
     told = re.search(names, text, re.MULTILINE)
-    return None if told is None else _named(told[1], told[2].strip("\"'@() "))
+    return None if told is None else _named(told[1], told[3])
 
 
 def _named(key: str, value: Any) -> str | None:

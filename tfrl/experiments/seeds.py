@@ -158,9 +158,12 @@ def train_seeds(
         _seed_process.SeedProcess(x, folder, before["seeds"].get(str(x), {}))
         for x in chosen
     ]
-    anew = [*train] if train else before["train"]
+    anew = [each for each in train if each != "--override"]
+    if all(each.startswith("--") for each in anew):  # of the configuration before
+        anew = [*before["train"], *anew] if resume else anew
+    given = [*train], anew, before["train"]
     with _locked(folder):
-        _train_all(all_of, [*train], anew, count, max(1, n_cores // count))
+        _train_all(all_of, given, count, max(1, n_cores // count))
         refused = _refused(all_of, train)
         reasons = [f"{each.reason()} (seed {each.seed})" for each in refused]
         if refused and record is None and not any(each.has_run for each in all_of):
@@ -214,12 +217,20 @@ def main(flags: argparse.Namespace) -> int:
 
 def _train_all(
     seeds: _Seeds,
-    again: Sequence[str],
-    anew: Sequence[str],
+    given: tuple[Sequence[str], Sequence[str], Sequence[str]],
     jobs: int,
     cores: int,
 ) -> None:
-    """Starts, watches and ends the processes."""
+    """Starts, watches and ends the processes.
+
+    Args:
+        seeds: all of them.
+        given: arguments to go on with, those to begin with, and those of before, which
+            stay recorded until a run has begun with the new ones.
+        jobs: processes at once.
+        cores: of each.
+    """
+    again, anew, before = given
     folder = seeds[0].run.parent
     left = [each for each in seeds if each.status != "done"]
     waiting = collections.deque(sorted(left, key=lambda each: each.status == "failed"))
@@ -234,7 +245,8 @@ def _train_all(
             }
             for x in seeds
         }
-        _run_folders.write_record(folder, {"train": [*anew], "seeds": known})
+        train = anew if any(x.has_begun for x in seeds) else before
+        _run_folders.write_record(folder, {"train": [*train], "seeds": known})
 
     with _forwarded(running) as asked, _Board(seeds) as board:
         keep()

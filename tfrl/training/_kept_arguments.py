@@ -337,13 +337,21 @@ def made(data: Any) -> Any:
     if marks == [_PARTIAL]:
         return functools.partial(target, **arguments)
     try:
-        return target(**arguments)
+        return target(*_positional(target, arguments), **arguments)
     except TypeError as error:
         raise ValueError(
             f"`open_run`: `directory` expected a run of this tfrl; got one for which "
             f"{data[marks[0]]} is to be called otherwise ({error}); use the versions "
             "that made it"
         ) from error
+
+
+def _positional(target: Any, arguments: dict[str, Any]) -> Any:
+    """Takes out those that a class, as `StepwiseLinearFunction`, takes one by one."""
+    for name, parameter in inspect.signature(target).parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return arguments.pop(name, ())
+    return ()
 
 
 def _imported(named: str) -> Any:

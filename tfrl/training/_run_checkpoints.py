@@ -15,7 +15,13 @@ import numpy as np
 
 from tfrl._internal import named_arrays
 from tfrl.saving import checkpoints
-from tfrl.training import _older_agents, _processes, _run_record, cadence
+from tfrl.training import (
+    _kept_arguments,
+    _older_agents,
+    _processes,
+    _run_record,
+    cadence,
+)
 from tfrl.training.collecting import collection
 
 
@@ -56,17 +62,16 @@ class RunCheckpoints:
         Of other arrays checkpoints would load nowhere; other settings would be gone as
         soon as the run is resumed.
         """
-        others = {
-            name: f"{name} = {now} ({self._settings[name]} before)"
-            for name, now in _settings_of(agent).items()
-            if now != self._settings.get(name, now)
-        }
+        others = _kept_arguments.differences(self._settings, _settings_of(agent))
         if others:
+            told = [
+                f"{name} = {now} (was {old})" for name, (old, now) in others.items()
+            ]
             raise ValueError(
                 "`Trainer`: `agent` expected the settings that the run was made with, "
-                f"and that it records; got {', '.join(others.values())}; make the "
-                "trainer with them, or begin from the weights of that agent alone, by "
-                "`network=` of its `policy.to_keras()`"
+                f"and that it records; got {', '.join(told)}; make the trainer with "
+                "them, or begin from the weights of that agent alone, by `network=` of "
+                "its `policy.to_keras()`"
             )
         found = named_arrays.array_differences(
             _described(agent), self._like, ("after it", "before")
@@ -152,12 +157,14 @@ class RunCheckpoints:
         return agent, metadata, env_steps, notice
 
 
-def _settings_of(agent: Any) -> dict[str, str]:
-    """The settings of an agent that keeps those it was made with."""
-    config = getattr(agent, "config", None)
-    if not dataclasses.is_dataclass(config):
-        return {}
-    return {x.name: repr(getattr(config, x.name)) for x in dataclasses.fields(config)}
+def _settings_of(agent: Any) -> dict[str, Any]:
+    """The settings of an agent that keeps those it was made with, and of its parts."""
+    config, parts = getattr(agent, "config", None), getattr(agent, "agents", None)
+    has_any = dataclasses.is_dataclass(config)
+    own = {"agent": _kept_arguments.kept(config)} if has_any else {}
+    if not isinstance(parts, dict):
+        return own
+    return {**own, "agents": {name: _settings_of(x) for name, x in parts.items()}}
 
 
 def _described(agent: Any) -> dict[str, Any]:

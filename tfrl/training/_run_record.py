@@ -224,14 +224,13 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
             "`tfrl train --resume --output_dir=...` without a configuration"
         )
     changes = _changes(old, new)
-    kinds = [name for name in ("agent", "experience") if name in changes]
-    if kinds:
-        before, after = changes[kinds[0]]
+    kinds = changes.get("experience", ())
+    if kinds and all("tfrl." in kind for kind in kinds):
         raise ValueError(
-            f"`Trainer`: `resume` expected the kind of {kinds[0]} of the run in "
+            f"`Trainer`: `resume` expected the kind of experience of the run in "
             f"{str(directory)!r}, as nothing that was saved fits another; got "
-            f"{kinds[0]} = {after} (was {before}); {_ANEW}, from its agent by "
-            "`trainer.agent = ...`, or from its weights by `network=`"
+            f"experience = {kinds[1]} (was {kinds[0]}); {_ANEW}, from its agent by "
+            "`trainer.agent = ...`"
         )
     apart = None if override else _apart(old.spaces, new.spaces)
     if changes and not override:

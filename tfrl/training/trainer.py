@@ -87,8 +87,8 @@ class Trainer:
             run is not repeated to the bit, and begins new episodes when resumed.
 
     Attributes:
-        agent: what learned so far; another of the same networks may take its place,
-            also by a callback.
+        agent: what learned so far; another of the same networks and settings may take
+            its place, also by a callback.
         env_steps: steps of experience so far, over all environments of all workers.
         eval_envs: in which `evaluate` plays.
         stop_training: ends the run after the epoch, if it is set.
