@@ -216,12 +216,12 @@ def gathered(tree: Any, axis: int = 0) -> Any:
     one of these that holds their values exactly.
 
     Args:
-        tree: nest of per-replica values, as `shard_batch` and `strategy.run` return
-            them; other leaves stay as they are.
+        tree: nest of values of replicas, as `shard_batch` and `strategy.run` return
+            them: of a worker with one replica they are plain tensors. None leaves stay.
         axis: along which they are put together.
 
     Returns:
-        The same structure of tensors.
+        The same structure of tensors; without a strategy `tree` itself.
 
     Example:
         >>> strategy = tf.distribute.MirroredStrategy(
@@ -231,10 +231,12 @@ def gathered(tree: Any, axis: int = 0) -> Any:
         array([ True, False])
     """
     strategy = tf.distribute.get_strategy()
+    if strategy.num_replicas_in_sync == 1:
+        return tree
 
     def leaf(part: Any) -> Any:
-        if not isinstance(part, tf.distribute.DistributedValues):
-            return part
+        if part is None:
+            return None
         parts = strategy.experimental_local_results(part)
         dtype, shapes = parts[0].dtype, [x.shape for x in parts]
         to, change = _TRAVELS_AS.get(dtype, (dtype, tf.cast))

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from tfrl.agents import carrying, replicated
 from tfrl.core import random, records
-from tfrl.distribute import replicas
 from tfrl.environments import goals
 from tfrl.environments.compiled import protocol, wrappers
 from tfrl.schedules import progress as progresses
@@ -358,7 +357,7 @@ class CompiledCollector(collection.Collector):
             epoch,
             (first, carrying.packed(agent), _rollouts.shared(begun), *columns),
         )
-        begun = replicas.gathered(begun)
+        begun = _rollouts.gathered(begun)
         return agent, begun, *[column.stack() for column in columns]
 
     def _learned_from_replay(

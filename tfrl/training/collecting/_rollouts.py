@@ -210,6 +210,12 @@ def shared(begun: Episodes) -> Episodes:
     return replicas.shard_batch(begun.replace(replay=())).replace(replay=begun.replay)
 
 
+def gathered(begun: Episodes) -> Episodes:
+    """Puts the parts of the replicas together; the replay is one already."""
+    parts: Episodes = replicas.gathered(begun.replace(replay=()))
+    return parts.replace(replay=begun.replay)
+
+
 def check_apart(begun: Episodes, n_envs: int) -> None:
     """Raises a ValueError if copies share a state, which replicas cannot."""
     leaves = tf.nest.flatten(begun.replace(replay=()))
