@@ -225,6 +225,7 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
         )
     changes = _changes(old, new)
     kinds = changes.get("experience", ())
+    # A class of one's own may have moved, or got another name.
     if kinds and all("tfrl." in kind for kind in kinds):
         raise ValueError(
             f"`Trainer`: `resume` expected the kind of experience of the run in "
