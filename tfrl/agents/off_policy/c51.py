@@ -29,10 +29,18 @@ class C51(dqn.QLearning):
     as the nearest: choose these so that there are none. The errors of a prioritised
     replay are divergences of m from p.
 
-    Other settings, `learning_rate` to `normalize_observations`, are as of
-    `tfrl.agents.DQN`.
-
     Attributes:
+        learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
+        epsilon: share of random actions, a number or a schedule; by default it falls
+            from 1 to 0.05 over the first tenth of the run, of which a trainer tells
+            how far it is, and a loop of your own by `tfrl.schedules.progress_context`.
+        target_period: gradient steps between two updates of the copy.
+        tau: share that the copy takes over; 1 copies all.
+        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        hidden_units: of the network.
+        activation: of the network.
+        adam_epsilon: what Adam divides by at least.
+        normalize_observations: by running moments that are saved with the agent.
         n_atoms: of each action.
         v_min: the least return there is.
         v_max: the greatest return there is.

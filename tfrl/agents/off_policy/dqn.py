@@ -42,7 +42,18 @@ class QLearning:
     transitions. The losses, which a subclass says, compare a network with a copy that
     follows it.
 
-    Its settings are described by `DQN`.
+    Attributes:
+        learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
+        epsilon: share of random actions, a number or a schedule; by default it falls
+            from 1 to 0.05 over the first tenth of the run, of which a trainer tells
+            how far it is, and a loop of your own by `tfrl.schedules.progress_context`.
+        target_period: gradient steps between two updates of the copy.
+        tau: share that the copy takes over; 1 copies all.
+        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        hidden_units: of the network.
+        activation: of the network.
+        adam_epsilon: what Adam divides by at least.
+        normalize_observations: by running moments that are saved with the agent.
 
     Example:
         >>> issubclass(DQN, QLearning), QLearning().target_period

@@ -23,10 +23,17 @@ class Rainbow(c51.C51):
     Returns of several steps and a prioritised replay, which belong to Rainbow, are
     settings of the experience: `Replayed(n_step_returns=3, sampler="prioritized")`.
 
-    Other settings, `learning_rate` to `normalize_observations`, are as of
-    `tfrl.agents.DQN`.
-
     Attributes:
+        learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
+        epsilon: share of random actions, a number or a schedule; 0 by default, as the
+            noise explores.
+        target_period: gradient steps between two updates of the copy.
+        tau: share that the copy takes over; 1 copies all.
+        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        hidden_units: of the network.
+        activation: of the network.
+        adam_epsilon: what Adam divides by at least.
+        normalize_observations: by running moments that are saved with the agent.
         n_atoms: of each action.
         v_min: the least return there is.
         v_max: the greatest return there is.
