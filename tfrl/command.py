@@ -105,6 +105,8 @@ def _evaluate(flags: argparse.Namespace) -> None:
             f"{played.returns.min():.1f}, largest {played.returns.max():.1f}, "
             f"{len(played.returns)} episodes)"
         )
+        if played.successes.size:
+            print(f"success rate {played.successes.mean():.2f}")
         for name, returns in played.returns_by_agent().items():
             print(f"{name}: return {returns.mean():.1f} ({len(returns)} episodes)")
 

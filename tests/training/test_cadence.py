@@ -47,6 +47,9 @@ def test_a_row_says_what_all_workers_met():
     several = played._replace(agents=("a", "b"))
     added = cadence.judged(several).items() - cadence.judged(played).items()
     assert dict(added) == {"eval/return_mean/a": 1.0, "eval/return_mean/b": 3.0}
+    telling = played._replace(successes=np.array([True, False]))
+    added = cadence.judged(telling).items() - cadence.judged(played).items()
+    assert dict(added) == {"eval/success_rate": 0.5}
     assert math.isnan(row["train/return_mean"]) and "eval/return_mean" not in row
 
 

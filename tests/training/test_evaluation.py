@@ -69,6 +69,45 @@ def test_long_episodes_count_as_much_as_short_ones(mode):
     np.testing.assert_allclose(lengths.mean(), 3.0, atol=4 * np.sqrt(2.0 / 500))
 
 
+class Told(gym.Wrapper):
+    """Tells a success where an episode truly ends, or nothing at all."""
+
+    def __init__(self, env, tells=True):
+        super().__init__(env)
+        self.tells = tells
+
+    def step(self, action):
+        *outcome, terminated, truncated, info = self.env.step(action)
+        info = {"is_success": terminated} if self.tells else info
+        return *outcome, terminated, truncated, info
+
+
+def told(mode, tells):
+    envs = [lambda each=each: Told(Walk(), each) for each in tells]
+    envs = gym.vector.SyncVectorEnv(envs, autoreset_mode=mode)
+    return evaluation.evaluate(
+        lambda observations: act(observations).astype(np.int64), envs, 9, seed=11
+    ).successes
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_infos_tell_successes(mode):
+    expected = []
+    for seed in (11, 12, 13):
+        env = Walk()
+        env.reset(seed=seed)
+        for _ in range(3):
+            expected.append(env.true_end)
+            env.reset()
+    assert 0 < sum(expected) < 9
+    assert told(mode, [True] * 3).tolist() == expected
+    # Who says nothing had none, where others say something.
+    assert told(mode, [True, False, True]).tolist() == [
+        success and not 3 <= i < 6 for i, success in enumerate(expected)
+    ]
+    assert told(mode, [False] * 3).shape == (0,)
+
+
 class PaidResets(gym.vector.VectorWrapper):
     """Gives rewards for the steps of a NEXT_STEP vector that only reset."""
 

@@ -22,7 +22,7 @@ class BitFlipping(gym.Env):
     """Bits, of which each action flips one, until they are those desired.
 
     Every step pays -1, but one that ends with the desired bits, which pays 0 and ends
-    the episode; so do `n_bits` steps. Among 2^n goals a reward is hardly ever met by
+    the episode; so do `n_bits` steps. `info["is_success"]` says which. Among 2^n goals a reward is hardly ever met by
     chance, and goals in hindsight are what helps.
 
     Registered as `"tfrl.environments.goals:BitFlipping-v0"`.
@@ -78,8 +78,10 @@ class BitFlipping(gym.Env):
         self._bits[action] ^= 1
         self._n_steps += 1
         reward = float(self.compute_reward(self._bits, self._goal, {}))
-        is_late = self._n_steps >= self.action_space.n
-        return self._seen(), reward, reward == 0.0, bool(is_late and reward), {}
+        is_late = bool(self._n_steps >= self.action_space.n)
+        is_reached = reward == 0.0
+        info = {"is_success": is_reached}
+        return self._seen(), reward, is_reached, is_late and not is_reached, info
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         """Returns 0 where goals are alike, -1 elsewhere.

@@ -88,6 +88,8 @@ class Outcome(NamedTuple):
         next_observations: nest of `[N, *shape]`, the true successor: at an episode's
             end its last observation, never the reset one.
         valid: `[N]` bool, False where an environment only reset itself, or waited.
+        successes: `[N]` bool, what `info["is_success"]` said where episodes ended, False
+            elsewhere; None where it said nothing.
 
     Example:
         >>> Outcome([1.0], [True], [False], [0.5], [True]).valid
@@ -99,6 +101,7 @@ class Outcome(NamedTuple):
     truncated: Any
     next_observations: Any
     valid: Any
+    successes: Any = None
 
 
 def kept(last: Any, first: Any, outcome: Any) -> np.ndarray:
@@ -220,8 +223,9 @@ class Stepper:
         self._n_steps += 1
         self._check(after, rewards, terminated, truncated)
         ended = terminated | truncated
-        last, valid = after, ~self.resetting
-        if np.count_nonzero(ended) and self._mode != AutoresetMode.NEXT_STEP:
+        last, valid, is_end = after, ~self.resetting, np.count_nonzero(ended)
+        successes = _successes(info, ended) if is_end else None
+        if is_end and self._mode != AutoresetMode.NEXT_STEP:
             last = gym_checks.mapped(np.copy, after)
             if self._mode == AutoresetMode.DISABLED:
                 after = self._reset(options={"reset_mask": ended})
@@ -238,7 +242,7 @@ class Stepper:
             self._check_next_step(ended, info)
         self.resetting = ended if is_next else self._waiting()
         self.observations = self._allowing(after)
-        return Outcome(rewards, terminated, truncated, last, valid)
+        return Outcome(rewards, terminated, truncated, last, valid, successes)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Makes a copy, which has copies of the environments."""
@@ -325,6 +329,16 @@ def _shapes(nest: Any) -> list[tuple[tuple[int, ...], Any]]:
     return [
         (np.shape(x), getattr(x, "dtype", None)) for x in gym_checks.leaves_of(nest)
     ]
+
+
+def _successes(info: Any, ended: np.ndarray) -> np.ndarray | None:
+    """What the infos of episodes that ended say of success, if they say something."""
+    # With SAME_STEP that of the step itself lies within that of the reset.
+    told = (info or {}).get("final_info", info)
+    said = np.asarray((told or {}).get("is_success"))
+    if said.shape != ended.shape or said.dtype.kind not in "biuf":
+        return None
+    return ended & (said != 0)
 
 
 def _put(batch: Any, indices: np.ndarray, rows: Any) -> None:

@@ -110,11 +110,12 @@ def row(
 
 def judged(played: evaluation.Evaluation) -> dict[str, float]:
     """Returns what an evaluation adds to the row of its epoch."""
-    of_agents = played.returns_by_agent().items()
+    of_agents, told = played.returns_by_agent().items(), played.successes
     return {
         "eval/return_mean": float(played.returns.mean()),
         "eval/return_std": float(played.returns.std()),
         "eval/length_mean": float(played.lengths.mean()),
+        **({"eval/success_rate": told.mean().item()} if told.size else {}),
         **{f"eval/return_mean/{name}": float(x.mean()) for name, x in of_agents},
     }
 

@@ -25,6 +25,8 @@ class Evaluation(NamedTuple):
         lengths: `[n_episodes]` int64, in steps.
         agents: whose each episode was, `n_episodes` names, where environments have
             several agents; else empty.
+        successes: `[n_episodes]` bool, `info["is_success"]` of the last steps, False of
+            an episode that said nothing; empty where no episode said something.
 
     Example:
         >>> Evaluation(np.array([1.0, 3.0]), np.array([5, 7])).returns.mean().item()
@@ -34,6 +36,7 @@ class Evaluation(NamedTuple):
     returns: np.ndarray
     lengths: np.ndarray
     agents: tuple[str, ...] = ()
+    successes: np.ndarray = np.empty(0, bool)
 
     def returns_by_agent(self) -> dict[str, np.ndarray]:
         """The returns of each agent by its name; empty where there is one agent.
@@ -72,7 +75,8 @@ def evaluate(
         temperature: as of `Policy.act`; 0 takes the best actions.
 
     Returns:
-        Returns and lengths of the counted episodes, environment by environment.
+        Returns and lengths of the counted episodes, environment by environment; and
+        whether they succeeded, where `info["is_success"]` says so.
 
     Raises:
         TypeError: if `policy` is none and no function, `envs` no vector, or
@@ -109,9 +113,8 @@ def evaluate(
         )
         collection.check_actions(where, acted.actions, envs)
         outcome = stepper.step(acted.actions)
-        tally.add(
-            outcome.rewards, outcome.terminated | outcome.truncated, outcome.valid
-        )
+        ended = outcome.terminated | outcome.truncated
+        tally.add(outcome.rewards, ended, outcome.valid, outcome.successes)
         memory = collection.remembered(acted.state, initial, outcome)
     return tally.evaluation()
 
@@ -143,6 +146,7 @@ class Tally:
         self._quota = (n_episodes + n_envs - 1 - np.arange(n_envs)) // n_envs
         self._returns: list[list[float]] = [[] for _ in range(n_envs)]
         self._lengths: list[list[int]] = [[] for _ in range(n_envs)]
+        self._successes: list[list[bool | None]] = [[] for _ in range(n_envs)]
         self._running, self._steps = np.zeros(n_envs), np.zeros(n_envs, np.int64)
 
     def is_full(self) -> bool:
@@ -150,13 +154,16 @@ class Tally:
         pairs = zip(self._returns, self._quota, strict=True)
         return all(len(done) >= wanted for done, wanted in pairs)
 
-    def add(self, rewards: np.ndarray, ended: np.ndarray, valid: Any) -> None:
+    def add(
+        self, rewards: np.ndarray, ended: np.ndarray, valid: Any, successes: Any = None
+    ) -> None:
         """Counts a step.
 
         Args:
             rewards: `[N]`.
             ended: `[N]` bool, whether it ended an episode.
             valid: `[N]` bool, whether it was one; of a reset it was none.
+            successes: `[N]` bool, of episodes that ended; None where nothing is said.
 
         Raises:
             ValueError: if a reward is NaN, or an episode does not end.
@@ -167,10 +174,12 @@ class Tally:
             )
         self._running += np.where(valid, rewards, 0.0)
         self._steps += valid
+        told = [None] * len(ended) if successes is None else successes.tolist()
         for index in np.flatnonzero(ended):
             if len(self._returns[index]) < self._quota[index]:
                 self._returns[index].append(float(self._running[index]))
                 self._lengths[index].append(int(self._steps[index]))
+                self._successes[index].append(told[index])
             self._running[index], self._steps[index] = 0.0, 0
         if self._steps.max() >= _ENDLESS_STEPS:
             raise ValueError(
@@ -183,10 +192,13 @@ class Tally:
         """What was counted, environment by environment."""
         copies = len(self._returns) // max(len(self._agents), 1)
         names = zip(self._agents * copies, self._returns, strict=bool(self._agents))
+        told = [value for done in self._successes for value in done]
+        is_told = any(value is not None for value in told)
         return Evaluation(
             np.array([value for done in self._returns for value in done]),
             np.array([value for done in self._lengths for value in done], np.int64),
             tuple(name for name, done in names for _ in done),
+            np.array(told if is_told else [], bool),
         )
 
 

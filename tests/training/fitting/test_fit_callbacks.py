@@ -181,6 +181,7 @@ def test_evaluate_logs_stops_and_can_be_monitored():
     )
     assert logs["val_return_mean"][-1] == pytest.approx(played.returns.mean())
     assert logs["val_length_mean"][-1] == pytest.approx(played.lengths.mean())
+    assert "val_success_rate" not in logs  # these tell none
     early = training.Evaluate(examples.walks(), policy, 2, stop_at=-1e9)
     _, logs = fitted([early], epochs=5, steps=1, model=model)
     assert len(logs["loss"]) == 1

@@ -277,12 +277,11 @@ class _Rows:
             _write(self._states, t, memory)
 
     def write_outcome(self, t: int, outcome: stepping.Outcome) -> None:
-        rewards, terminated, truncated, after, valid = outcome
-        self.rewards[t] = rewards
-        self._terminated[t] = terminated
-        self._truncated[t] = truncated
-        self._valid[t] = valid
-        _write(self._next, t, after)
+        self.rewards[t] = outcome.rewards
+        self._terminated[t] = outcome.terminated
+        self._truncated[t] = outcome.truncated
+        self._valid[t] = outcome.valid
+        _write(self._next, t, outcome.next_observations)
 
     def trajectory(self) -> records.Trajectory:
         pack = tf.nest.pack_sequence_as

@@ -361,8 +361,9 @@ class Rollouts(Playing):
 class Evaluate(_Acting):
     """Plays whole episodes at the end of epochs to judge the policy.
 
-    The logs get `val_return_mean`, `val_return_std` and `val_length_mean`, in the
-    epochs in which it evaluates: the first, every `every_epochs`-th and the last.
+    The logs get `val_return_mean`, `val_return_std` and `val_length_mean`, and
+    `val_success_rate` of environments that tell `info["is_success"]`, in the epochs in
+    which it evaluates: the first, every `every_epochs`-th and the last.
 
     Args:
         envs: vector environment of its own.
@@ -420,6 +421,8 @@ class Evaluate(_Acting):
             logs["val_return_mean"] = float(played.returns.mean())
             logs["val_return_std"] = float(played.returns.std())
             logs["val_length_mean"] = float(played.lengths.mean())
+            if played.successes.size:
+                logs["val_success_rate"] = float(played.successes.mean())
 
 
 class RecordVideo(_Acting):
