@@ -1,5 +1,6 @@
 """When a run reports, and what: rows, columns, what callbacks are told."""
 
+import csv
 import math
 import types
 from typing import Any
@@ -26,6 +27,9 @@ def test_some_intervals_may_be_none():
         cadence.Intervals(log_epochs=0)
     with pytest.raises(TypeError, match="`Intervals`: `eval_episodes` expected an int"):
         cadence.Intervals(eval_episodes=1.5)
+    for name in ("log_epochs", "eval_episodes", "checkpoint_epochs", "checkpoints_kept"):
+        with pytest.raises(TypeError, match=f"`Intervals`: `{name}` expected an int"):
+            cadence.Intervals(**{name: None})
 
 
 def test_a_row_says_what_all_workers_met():
@@ -201,6 +205,26 @@ def test_callbacks_are_told_and_may_end_the_run(tmp_path):
     assert calls[1:3] == [("begins", 0), ("ends", 0, [])]
     assert "train/loss" in calls[4][2] and "eval/return_mean" not in calls[4][2]
     assert calls[8][:2] == ("ends", 3) and "eval/return_mean" in calls[8][2]
+
+
+@pytest.mark.parametrize("log_epochs", [2, 5])
+def test_a_run_that_a_callback_ends_is_evaluated_at_its_end(tmp_path, log_epochs):
+    intervals = cadence.Intervals(log_epochs, 4, 1, 6)
+    with build(tmp_path, callbacks=[Told(last=5)], intervals=intervals) as running:
+        played = running.run(quiet=True)
+        assert running.epoch == 6
+        np.testing.assert_array_equal(played.returns, running.evaluate().returns)
+    with open(tmp_path / "metrics.csv") as rows:
+        judged = [row for row in csv.DictReader(rows) if row["eval/return_mean"]]
+    ends = [(int(row["env_steps"]), float(row["epoch"])) for row in judged]
+    assert ends == [(4 * 32, 4.0), (6 * 32, 6.0)]
+    assert float(judged[-1]["eval/return_mean"]) == played.returns.mean()
+    # Who resumes it goes on, without a second row of that evaluation.
+    with build(tmp_path, intervals=intervals, resume=True, n_epochs=8) as running:
+        running.run(quiet=True)
+    with open(tmp_path / "metrics.csv") as rows:
+        judged = [row for row in csv.DictReader(rows) if row["eval/return_mean"]]
+    assert [int(row["env_steps"]) for row in judged] == [4 * 32, 6 * 32, 8 * 32]
 
 
 def test_callbacks_of_keras(tmp_path):

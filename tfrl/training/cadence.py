@@ -54,7 +54,7 @@ class Intervals:
 
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
-            if value is not None:
+            if value is not None or name != "eval_epochs":
                 checks.check_whole_number("Intervals", name, value, low=1)
 
     def until_due(self, epoch: int, n_epochs: int) -> int:
@@ -153,6 +153,13 @@ class Standing:
         if self.stop_at is None or self.last is None:
             return False
         return self.last[0] == epoch and self.last[1] >= self.stop_at
+
+    def lacks(self, epoch: int) -> bool:
+        """Whether the last epoch has not been evaluated; it waits for that then."""
+        if self.last is not None and self.last[0] == epoch:
+            return False
+        self.row = {"epoch": epoch}
+        return True
 
     def facts(self) -> dict[str, Any]:
         """Returns what a checkpoint keeps of it."""

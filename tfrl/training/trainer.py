@@ -332,21 +332,22 @@ class Trainer:
                         self._save(report)
                     before = time.perf_counter()
                     played = self._judge(report, interrupted)
+                    row = {**row, **cadence.judged(played)}
                     # Time spent judging is not time spent training.
                     start += time.perf_counter() - before
                 else:
                     report.write(self.env_steps, row, self.env_steps)
-            if judged and played is not None:
-                row = {**(row or {}), **cadence.judged(played)}
             self._callbacks.on_epoch_end(self.epoch - 1, row)
             if not last and self._due(self.intervals.checkpoint_epochs):
                 self._save(report)
             self._seconds += time.perf_counter() - start
         if self.epoch < self.n_epochs and not self.stop_training:
             return None
+        is_unjudged = self._standing.lacks(self.epoch)  # if a callback ended the run
         if self._saved != self.env_steps:
             self._save(report)
-        return self._played(interrupted) if played is None else played
+        played = self._judge(report, interrupted) if is_unjudged else played
+        return played or self._played(interrupted)
 
     def _judge(
         self, report: cadence.Report, interrupted: _processes.Interruption
@@ -356,8 +357,7 @@ class Trainer:
         row = {**(self._standing.row or {}), **cadence.judged(played)}
         # Reset steps do not count, so the last step may lie below.
         least = self.total_env_steps if self.epoch >= self.n_epochs else 0
-        done = max(self.env_steps, least)
-        report.write(self.env_steps, row, done)
+        report.write(self.env_steps, row, max(self.env_steps, least))
         mean = float(played.returns.mean())
         if self._standing.judge(self.epoch, mean):
             self._checkpoints.save_best(self.env_steps, self.agent, mean)
