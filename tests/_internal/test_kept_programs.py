@@ -150,6 +150,24 @@ def test_what_is_old_goes(place, monkeypatch):
     }
 
 
+def with_one_that_is_gone(glob):
+    def found(folder, pattern):
+        return [*glob(folder, pattern), folder / "gone.pb"]
+
+    return found
+
+
+def test_what_another_process_removes_meanwhile_is_passed_over(place, monkeypatch):
+    folder = folder_of(place)
+    (folder / NAME).write_bytes(PROGRAM_BYTES)
+    monkeypatch.setattr(pathlib.Path, "glob", with_one_that_is_gone(pathlib.Path.glob))
+    kept_programs.seal(folder, with_new=True)
+    monkeypatch.delenv("TF_XLA_FLAGS")
+    kept_programs.keep()
+    assert kept_programs.are_kept() and (folder / NAME).exists()
+    assert list(json.loads((folder / "sha256.json").read_text())) == [NAME]
+
+
 PROGRAM = """
 import sys
 from tfrl import entry

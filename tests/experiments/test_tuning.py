@@ -159,15 +159,24 @@ def searched(tmp_path, monkeypatch):
     """Calls `tfrl tune` with trials that end as given; returns the exit code, runs."""
     pytest.importorskip("optuna")
 
-    def call(*ends):
+    def call(*ends, folder=tmp_path):
         runs = Returns(*ends)
         monkeypatch.setattr(tuning.rl_trainer, "train_rl", runs)
-        return tune(tmp_path, "--config=Tuning.n_trials = 3"), runs.n_runs
+        return tune(folder, "--config=Tuning.n_trials = 3"), runs.n_runs
 
     return call
 
 
 UNFIT = ValueError("`PPO`: `minibatch_size` expected\na divisor")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_study_may_be_in_a_folder_of_any_name(searched, tmp_path):
+    folder = tmp_path / "is it? 50%41#1"
+    folder.mkdir()
+    assert searched(1.0, 2.0, 3.0, folder=folder)[0] == 0
+    assert (folder / "runs" / "study.db").stat().st_size
+    assert [*tmp_path.iterdir()] == [folder]
 
 
 @pytest.mark.filterwarnings("ignore")

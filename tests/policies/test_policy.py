@@ -66,6 +66,12 @@ def test_a_function_of_a_network_draws_by_the_seed():
     first, second = (played.act(x, seed=rng).actions for _ in range(2))
     assert (first != second).all()
     np.testing.assert_array_equal(played.act(x, seed=3).actions, first)
+    drawn = {tuple(first)}
+    for seed in (-3, np.array([-1, 2], np.int32), tf.constant([1, 2])):
+        actions = played.act(x, seed=seed).actions
+        np.testing.assert_array_equal(played.act(x, seed=seed).actions, actions)
+        drawn.add(tuple(actions))
+    assert len(drawn) == 4
 
 
 def test_networks_of_nests_and_with_dropout():

@@ -139,6 +139,16 @@ def test_mlflow_goes_on_with_more_steps(tmp_path, server):
     assert server.status == "FINISHED"
 
 
+def test_an_identity_that_a_kill_left_empty_is_made_again(tmp_path, server):
+    train(tmp_path, loggers.MlflowLogger(), n_epochs=2)
+    identity = tmp_path / "mlflow_run_id"
+    known = identity.read_text()
+    assert known
+    identity.write_bytes(b"")
+    train(tmp_path, loggers.MlflowLogger(), n_epochs=3, resume=True)
+    assert identity.read_text()
+
+
 def test_a_tracker_that_fails_later_ends_no_training(tmp_path, server, wandb_runs):
     whole = train(tmp_path / "whole", loggers.MlflowLogger())
     server.metrics.clear()

@@ -319,6 +319,13 @@ def test_what_cannot_be_collected_in_a_graph_is_refused(changes, message, tmp_pa
         training(tmp_path, **changes)
 
 
+def test_updates_that_inform_about_too_much_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(_compiled_collection, "N_FACTS", 3)
+    with training(tmp_path, epochs=2, intervals=QUIET) as running:
+        with pytest.raises(ValueError, match="of 3 numbers at most; got .*loss"):
+            running.run(quiet=True)
+
+
 @pytest.mark.slow
 def test_continuous_actions_learn_in_one_graph(tmp_path):
     def make(n_envs):

@@ -89,7 +89,10 @@ def seal(folder: pathlib.Path, *, with_new: bool) -> None:
     after = {}
     for path in folder.glob(f"*{_FINISHED}"):
         digest = before.get(path.name) if with_new else None
-        digest = digest or hashlib.sha256(_read(path)).hexdigest()
+        try:
+            digest = digest or hashlib.sha256(_read(path)).hexdigest()
+        except FileNotFoundError:  # another process has removed it
+            continue
         if before.get(path.name, digest if with_new else None) == digest:
             after[path.name] = digest
         else:
@@ -121,7 +124,10 @@ def _read(path: pathlib.Path) -> bytes:
 
 def _shrink(root: pathlib.Path) -> None:
     """Removes what nobody finished, and beyond a size what was not used for longest."""
-    known = {path: path.stat() for path in root.glob("*/*")}
+    known = {}
+    for path in root.glob("*/*"):
+        with contextlib.suppress(FileNotFoundError):  # another process may remove it
+            known[path] = path.stat()
     size, now = 0, time.time()
     by_use = sorted(known, key=lambda x: max(known[x].st_atime, known[x].st_mtime))
     for path in reversed(by_use):

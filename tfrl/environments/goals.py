@@ -22,8 +22,8 @@ class BitFlipping(gym.Env):
     """Bits, of which each action flips one, until they are those desired.
 
     Every step pays -1, but one that ends with the desired bits, which pays 0 and ends
-    the episode; so do `n_bits` steps. `info["is_success"]` says which. Among 2^n goals a reward is hardly ever met by
-    chance, and goals in hindsight are what helps.
+    the episode; so do `n_bits` steps. `info["is_success"]` says which. Among 2^n goals
+    a reward is hardly ever met by chance, and goals in hindsight are what helps.
 
     Registered as `"tfrl.environments.goals:BitFlipping-v0"`.
 

@@ -181,8 +181,12 @@ def tune(
     folder = arguments.as_path("tune", "output_dir", output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # Names of folders may hold what has a meaning in an address.
+    database = str(folder.resolve() / "study.db")
+    sqlalchemy = arguments.imported("tune", "sqlalchemy", "SQLAlchemy", "tune")
+    storage = sqlalchemy.URL.create("sqlite", database=database)
     study = optuna.create_study(
-        storage=f"sqlite:///{folder.resolve() / 'study.db'}",
+        storage=storage.render_as_string(),
         study_name="tfrl",
         direction="maximize",
         load_if_exists=True,

@@ -88,8 +88,8 @@ class Outcome(NamedTuple):
         next_observations: nest of `[N, *shape]`, the true successor: at an episode's
             end its last observation, never the reset one.
         valid: `[N]` bool, False where an environment only reset itself, or waited.
-        successes: `[N]` bool, what `info["is_success"]` said where episodes ended, False
-            elsewhere; None where it said nothing.
+        successes: `[N]` bool, what `info["is_success"]` said where episodes ended,
+            False elsewhere; None where it said nothing.
 
     Example:
         >>> Outcome([1.0], [True], [False], [0.5], [True]).valid

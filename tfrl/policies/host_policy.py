@@ -1,7 +1,6 @@
 """A policy where the environments are: on the host, in NumPy if it is small."""
 
 import copy
-import random as python_random
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import arguments, calls
-from tfrl.core import compile, random
+from tfrl.core import compile
 from tfrl.host import networks as host_networks
 from tfrl.policies import _masks, _observation_kinds, feedforward
 from tfrl.policies import policy as policies
@@ -19,7 +18,6 @@ from tfrl.policies import policy as policies
 # where both meet on one core, for layers of 64 to 1024 (`tools/bench acting`). A trial
 # at every start would make runs of one seed differ in their last bits.
 _NUMPY_WORK = 5_000_000
-_HALF = 0xFFFFFFFF
 
 
 def numpy_rows(network: host_networks.NumpyNetwork) -> int:
@@ -259,7 +257,7 @@ class HostPolicy:
     ) -> policies.Acted:
         """Returns what `act` of a network does, of observations that are checked."""
         policy, head = self.policy, self.policy.head
-        chance = generator("act", seed) if temperature else None
+        chance = policies.generator("act", seed) if temperature else None
         noise = None
         if chance is not None and policy.n_noise:
             noise = chance.standard_normal(policy.n_noise, np.float32)
@@ -362,20 +360,6 @@ class HostPolicy:
             ValueError: if a part is missing or of another shape, or rows differ.
         """
         return self._outputs(self._batch(observations), ())[0]
-
-
-def generator(where: str, seed: Any) -> np.random.Generator:
-    """Returns what draws by a seed, as `act` takes it, for a function `where`."""
-    if isinstance(seed, np.random.Generator):
-        return seed
-    if seed is None:
-        # A draw of TensorFlow's would take ten times as long as the policy.
-        seed = python_random.getrandbits(64)
-    if type(seed) is int and -(2**63) <= seed < 2**64:  # as below, without a tensor
-        halves = np.array([seed & _HALF, (seed >> 32) & _HALF], np.uint32)
-        return np.random.default_rng(halves)
-    halves = np.asarray(random.checked_seed(where, seed)).view(np.uint32)
-    return np.random.default_rng(halves)
 
 
 def _check_finite(params: Mapping[str, Any], are_few: bool) -> None:

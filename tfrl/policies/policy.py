@@ -1,5 +1,6 @@
 """What a policy is: the protocol `Policy`, and what it does, `Acted`."""
 
+import random as python_random
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -8,6 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
+from tfrl.core import random
+
+_HALF = 0xFFFFFFFF
 
 
 class Acted(NamedTuple):
@@ -137,7 +141,7 @@ class FunctionPolicy:
             if tf.is_tensor(raw):
                 raw = raw.numpy()
         else:
-            rng = np.random.default_rng(seed)
+            rng = generator("act", seed)
             raw = np.asarray(self._function(self._outputs(observations), rng))
         return Acted(self._to_env(raw), raw, None, state)
 
@@ -155,6 +159,20 @@ class FunctionPolicy:
             self._compiled = function.get_concrete_function(*specs)
         outputs = self._compiled(*map(tf.constant, flat))
         return tf.nest.map_structure(np.asarray, outputs)
+
+
+def generator(where: str, seed: Any) -> np.random.Generator:
+    """Returns what draws by a seed, as `act` takes it, for a function `where`."""
+    if isinstance(seed, np.random.Generator):
+        return seed
+    if seed is None:
+        # A draw of TensorFlow's would take ten times as long as the policy.
+        seed = python_random.getrandbits(64)
+    if type(seed) is int and -(2**63) <= seed < 2**64:  # as below, without a tensor
+        halves = np.array([seed & _HALF, (seed >> 32) & _HALF], np.uint32)
+        return np.random.default_rng(halves)
+    halves = np.asarray(random.checked_seed(where, seed)).view(np.uint32)
+    return np.random.default_rng(halves)
 
 
 def as_policy(where: str, name: str, acting: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 import keras
 
-from tfrl._internal import arguments
+from tfrl._internal import arguments, durable
 
 
 class _RunLogger(keras.callbacks.Callback):
@@ -226,7 +226,9 @@ def _told(error: Exception) -> str:
 
 
 def _kept(path: pathlib.Path, make: Any) -> str:
-    """Returns the text of a file, which is made if it is missing."""
-    if not path.is_file():
-        path.write_text(make(), "utf-8")
-    return path.read_text("utf-8").strip()
+    """Returns the text of a file, which is made if it is missing or empty."""
+    text = path.read_text("utf-8").strip() if path.is_file() else ""
+    if not text:
+        text = make()
+        durable.replace_file(path, text.encode())
+    return text

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, gym_checks
-from tfrl.core import random, records
+from tfrl.core import records
 from tfrl.policies import policy as policies
 
 
@@ -93,12 +93,7 @@ def acted(
     Returns:
         What they do.
     """
-    chance = seed
-    if seed is None:
-        chance = np.random.default_rng()
-    elif not isinstance(seed, np.random.Generator):
-        words = np.asarray(random.checked_seed("act", seed)).view(np.uint32)
-        chance = np.random.default_rng(words)
+    chance = policies.generator("act", seed)
     return [
         _in_arrays(
             act(

@@ -17,6 +17,7 @@ from tfrl.core import compile, pytree, random
 from tfrl.distributions import action_heads
 from tfrl.host import networks as host_networks
 from tfrl.policies import actor_critic, host_policy
+from tfrl.policies import policy as policies
 from tfrl.schedules import progress as progresses
 
 
@@ -261,7 +262,7 @@ class BCAgent(pytree.PyTreeNode):
         )
         twin = self._twin
         if twin is not None and twin.takes(observations, temperature):
-            rng = None if greedy else host_policy.generator(where, seed)
+            rng = None if greedy else policies.generator(where, seed)
             return tf.constant(twin.actions(observations, temperature, rng))
         model = self.model.replace(opt_state=())
         return _compiled_actions(

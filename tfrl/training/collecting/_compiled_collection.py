@@ -197,8 +197,7 @@ class CompiledCollector(collection.Collector):
         parts = np.asarray(numbers)[:n_epochs].swapaxes(0, 1)
         found = [part.reshape(shape) for part in parts]
         _rollouts.check_numbers(where, self._env, found)
-        rewards = found[-1]
-        ones, nothing = np.ones_like(ended), ()
+        rewards, ones, nothing = found[-1], np.ones_like(ended), ()
         self._count(
             rewards.astype(np.float64),
             records.Trajectory(nothing, nothing, rewards, ended, ended, nothing, ones),
@@ -422,8 +421,12 @@ class CompiledCollector(collection.Collector):
         """The scalars of an info `[64]`, of which the names are noted."""
         scalars = {name: x for name, x in info.items() if name != "priorities"}
         self._facts = [*scalars]
-        numbers = tf.stack([tf.cast(x, tf.float32) for x in scalars.values()])
-        return tf.pad(numbers, [[0, N_FACTS - len(scalars)]])
+        if len(scalars) > N_FACTS:
+            raise ValueError(
+                f"{_WHERE} updates of {N_FACTS} numbers at most; got {[*scalars]}"
+            )
+        numbers = [tf.cast(x, tf.float32) for x in scalars.values()]
+        return tf.stack([*numbers, *[0.0] * (N_FACTS - len(scalars))])
 
 
 def _shapes_of(function: Any) -> Any:
@@ -435,8 +438,7 @@ def _shapes_of(function: Any) -> Any:
 
 
 def _check_experience(learned: Any) -> None:
-    kinds = experiences.Trajectories | experiences.Replayed
-    if not isinstance(learned, kinds):
+    if not isinstance(learned, experiences.Trajectories | experiences.Replayed):
         raise ValueError(
             f"{_WHERE} `experience` that is collected, Trajectories or Replayed; got "
             f"{type(learned).__name__}"

@@ -48,7 +48,7 @@ from tfrl.policies import policy as policies
 from tfrl.replay import episodes
 from tfrl.schedules import progress, schedulers
 from tfrl.summaries.filming import video
-from tfrl.training import evaluation
+from tfrl.training import cadence, evaluation
 from tfrl.training.collecting import _delivery, collection
 from tfrl.training.fitting import _fit_data
 
@@ -418,11 +418,8 @@ class Evaluate(_Acting):
         if self._stop_at is not None and played.returns.mean() >= self._stop_at:
             self.model.stop_training = True
         if logs is not None:
-            logs["val_return_mean"] = float(played.returns.mean())
-            logs["val_return_std"] = float(played.returns.std())
-            logs["val_length_mean"] = float(played.lengths.mean())
-            if played.successes.size:
-                logs["val_success_rate"] = float(played.successes.mean())
+            for name, number in cadence.judged(played).items():
+                logs[name.replace("eval/", "val_", 1)] = number
 
 
 class RecordVideo(_Acting):
