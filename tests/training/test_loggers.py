@@ -174,7 +174,7 @@ def test_a_tracker_that_fails_later_ends_no_training(tmp_path, server, wandb_run
 
 def test_a_tracker_that_fails_at_once_is_an_error(tmp_path, server):
     server.fault = LookupError("no key")
-    told = "`MlflowLogger`: expected a tracker .* got LookupError: no key; mend it"
+    told = "`MlflowLogger`: expected a tracker .* got LookupError: no key; fix it"
     with pytest.raises(OSError, match=told):
         train(tmp_path, loggers.MlflowLogger())
     assert checkpoints.latest_step(tmp_path) is None

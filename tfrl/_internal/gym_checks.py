@@ -241,7 +241,7 @@ def all_forbidden(masks: np.ndarray, counts: list[int]) -> tuple[int, int] | Non
 def _step_and_environment(name: str, place: np.ndarray) -> str:
     step = place[0] if name == "observations" else place[0] + 1
     where = f"at step {step} of those just played in environment {place[1]}"
-    return f"{where}; mend the environment"
+    return f"{where}; fix the environment"
 
 
 def misfit(

@@ -12,7 +12,7 @@ from tfrl.schedules import progress as progresses
 
 
 class MinibatchAgent(pytree.PyTreeNode):
-    """What takes a gradient step on each of K minibatches of transitions; a base.
+    """Base class of agents that take a gradient step on each of K minibatches.
 
     A subclass says what a step is:
 

@@ -1,4 +1,4 @@
-"""Gradient steps that the replicas of a strategy share, in calls that soon return.
+"""Gradient steps on the replicas of a strategy, in calls short enough for Ctrl-C.
 
 The strategy is the one in whose scope an agent learns:
 

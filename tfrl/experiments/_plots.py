@@ -125,8 +125,8 @@ def check_one_environment(where: str, runs: list[pathlib.Path]) -> None:
     if len(environments) > 1:
         got = ", ".join(f"{name!r} of {run}" for name, run in environments.items())
         raise ValueError(
-            f"`{where}`: RUN expected runs of one environment; got {got}; take them "
-            "apart"
+            f"`{where}`: expected runs of one environment; got {got}; {where} them "
+            "separately"
         )
 
 
@@ -138,7 +138,7 @@ def _plot_critic(flags: argparse.Namespace, folders: list[pathlib.Path]) -> None
     if i % 1 or j % 1 or i == j:
         raise ValueError(
             "`plot`: `--critic` expected two different components as I and J, counted "
-            f"from 0; got {i:g} and {j:g}; correct them"
+            f"from 0; got {i:g} and {j:g}"
         )
     with rl_trainer.open_run(folders[0]) as run:
         run.draw_critic(path, (int(i), left, right), (int(j), top, bottom))

@@ -1,4 +1,4 @@
-"""The parts of a run, made: environments, the agent, and who plays."""
+"""Builds the parts of a run: environments, the agent, and who plays."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""What a trainer is asked for, checked, and counted."""
+"""Checks the arguments of a trainer, and counts its epochs and steps."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -183,13 +183,13 @@ def _check_callbacks(callbacks: Sequence[Any]) -> None:
         checks.check_type(*where, each, kind, "callbacks of Keras")
         if isinstance(each, _OF_MODELS) or getattr(each, "restore_best_weights", False):
             raise TypeError(
-                "`Trainer`: `callbacks` expected such as need no Keras model; got "
+                "`Trainer`: `callbacks` expected those that need no Keras model; got "
                 f"{type(each).__name__}; the trainer saves and keeps the best by "
                 "itself, and `AgentModel` takes this one in `fit`"
             )
         if type(each) in _OF_BATCHES:
             raise TypeError(
-                "`Trainer`: `callbacks` expected such as look at epochs alone; got "
+                "`Trainer`: `callbacks` expected those that use epochs alone; got "
                 f"{type(each).__name__}; leave it out, since {_OF_BATCHES[type(each)]}"
             )
         if isinstance(each, keras.callbacks.CSVLogger):

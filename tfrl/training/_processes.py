@@ -24,7 +24,7 @@ _LOST = (
 
 
 class Interrupted(KeyboardInterrupt):
-    """A call was broken off, and nothing of it remains."""
+    """Raised where a call was broken off, whose result is lost."""
 
 
 class Interruption:

@@ -21,7 +21,7 @@ _COLUMNS = ("observations", "actions", "rewards", "next_observations")
 
 
 class Source:
-    """Where what an agent learns from comes from; a base.
+    """Base class of what gives an agent the experience that it learns from.
 
     Subclasses say what is `gathered`; what they need to go on, they save.
     """

@@ -1,7 +1,7 @@
 """What agents learn from: trajectories, a replay, or a data set.
 
-`Trajectories`, `Replayed` and `FromDataset` are what a trainer is asked for; the
-sources below them are where a running trainer gets it from, and what it resumes.
+`Trajectories`, `Replayed` and `FromDataset` are settings. A running trainer makes a
+source of each, which holds the state that is saved and resumed.
 """
 
 import dataclasses

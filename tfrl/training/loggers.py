@@ -40,7 +40,7 @@ class _RunLogger(keras.callbacks.Callback):
             except Exception as error:
                 raise OSError(
                     f"`{type(self).__name__}`: expected a tracker that takes the run; "
-                    f"got {_told(error)}; mend it, or train without this callback"
+                    f"got {_told(error)}; fix it, or train without this callback"
                 ) from error
             self._is_open = True
 

@@ -39,13 +39,14 @@ class Trainer:
 
     A resumed run continues as if it had never stopped, bit for bit, where the
     environments' own state can be captured (see `environments.snapshots`); elsewhere
-    it starts new episodes and says so. It takes the arguments that it was made with;
-    free are `output_dir`, `n_epochs`, `total_env_steps`, `intervals`, `strategy`,
-    `stop_at_return`, `callbacks`, the `vectorization` of `make_vec` and the `n_actors`
-    of an `ActorPool`.
+    it starts new episodes and says so. It must be given the arguments that it was made
+    with; only these may differ: `output_dir`, `n_epochs`, `total_env_steps`,
+    `intervals`, `strategy`, `stop_at_return`, `callbacks`, the `vectorization` of
+    `make_vec` and the `n_actors` of an `ActorPool`.
 
-    `run.json` keeps them for `tfrl.rl_trainer.open_run`: of functions the module they
-    are imported from. What other functions make is played through `SavedRun` alone.
+    `run.json` keeps the arguments for `tfrl.rl_trainer.open_run`, functions by the
+    place they are imported from. A run whose functions cannot be imported, such as
+    lambdas, is opened by `SavedRun`, which is given the agent and the environments.
 
     On a strategy of several replicas each gradient step is shared by them. With a
     `MultiWorkerMirroredStrategy` every worker runs this same program, `TF_CONFIG`

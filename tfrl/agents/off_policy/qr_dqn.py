@@ -36,7 +36,7 @@ class QRDQN(dqn.QLearning):
             how far it is, and a loop of your own by `tfrl.schedules.progress_context`.
         target_period: gradient steps between two updates of the copy.
         tau: share that the copy takes over; 1 copies all.
-        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the network.
         activation: of the network.
         adam_epsilon: what Adam divides by at least.

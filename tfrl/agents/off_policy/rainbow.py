@@ -29,7 +29,7 @@ class Rainbow(c51.C51):
             noise explores.
         target_period: gradient steps between two updates of the copy.
         tau: share that the copy takes over; 1 copies all.
-        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the network.
         activation: of the network.
         adam_epsilon: what Adam divides by at least.

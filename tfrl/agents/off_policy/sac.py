@@ -74,7 +74,7 @@ class SAC:
         dropout_rate: of the critics' hidden units, in steps and targets.
         layer_norm: normalize the critics' hidden layers.
         max_gradient_norm: global norm to which the gradients of each network are
-            clipped; None for free.
+            clipped; None for no clipping.
         hidden_units: of the actor and each critic.
         activation: of the networks.
         noise_steps: for how many steps exploration is one function of the state (gSDE),

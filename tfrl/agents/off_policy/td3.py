@@ -45,7 +45,7 @@ class TD3:
         policy_delay: gradient steps of critics for one of the policy.
         n_critics: how many there are.
         tau: share that the copies take over.
-        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of policy and critics.
         activation: of policy and critics.
         normalize_observations: by running moments that are saved with the agent.

@@ -43,7 +43,7 @@ class AWAC:
         max_weight: the greatest weight of an action.
         n_critics: how many there are.
         tau: share that the copy takes over.
-        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of policy and critics.
         activation: of policy and critics.
         squash: squash continuous actions by tanh instead of clipping them.

@@ -33,7 +33,7 @@ class BC:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
             The default is that of jaxrl_m, for networks that see images; for a small
             one `configs/bc_cartpole.gin` has 1e-3.
-        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the policy.
         activation: of the policy.
         squash: squash continuous actions by tanh instead of clipping them.

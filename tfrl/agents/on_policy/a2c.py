@@ -31,7 +31,7 @@ class A2C(_settings.OneStep):
             default of Stable-Baselines3, 0.5, is there.
         entropy_coefficient: weight of the entropy bonus; as in OpenAI's Baselines, for
             policies that stay random for longer, where Stable-Baselines3 has 0.
-        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        max_gradient_norm: clips gradients to this global norm; None for no clipping.
         normalize_observations: by running moments that are saved with the agent.
         hidden_units: of the actor and of the critic.
         activation: of both.

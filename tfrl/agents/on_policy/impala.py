@@ -41,7 +41,7 @@ class IMPALA(_settings.OneStep):
             here they are averaged, and smaller by as much.
         value_coefficient: weight of the value loss, which is halved.
         entropy_coefficient: weight of the entropy bonus.
-        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        max_gradient_norm: clips gradients to this global norm; None for no clipping.
         normalize_observations: by running moments that are saved with the agent.
         hidden_units: of the actor and of the critic.
         activation: of both.

@@ -25,7 +25,7 @@ class PolicyGradient(_settings.OneStep):
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         value_coefficient: weight of the value loss, which is halved.
         entropy_coefficient: weight of the entropy bonus.
-        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the actor and of the critic.
         activation: of both.
 

@@ -24,13 +24,13 @@ class PPO:
         learning_rate_schedule: `"linear"` lets the number fall to 0 over the run.
         clip: how far the probability ratio may leave 1: a number or a schedule.
         clip_schedule: `"linear"` lets the number fall to 0 over the run.
-        value_clip: how far values may leave the old ones per update; None for free.
+        value_clip: how far values may leave the old ones per update; None for no limit.
         value_coefficient: weight of the value loss, which is halved: 1.0 is what the
             default of Stable-Baselines3, 0.5, is there.
         entropy_coefficient: weight of the entropy bonus.
         n_epochs: passes over each trajectory.
         minibatch_size: rows per gradient step; must divide steps times environments.
-        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        max_gradient_norm: clips gradients to this global norm; None for no clipping.
         target_kl: an update stops once a minibatch's approximate KL divergence exceeds
             1.5 times this; None never stops.
         normalize_advantages: to mean 0 and standard deviation 1 per minibatch.

@@ -38,7 +38,7 @@ class CompiledStep(NamedTuple):
 
 
 class CompiledEnv(abc.ABC):
-    """An environment of pure functions of tensors, N copies at once; a base.
+    """Base class of compiled environments: N copies, stepped by functions of tensors.
 
         state, observations = env.reset(seed, n)
         state, observations, ... = env.step(state, actions, noise)

@@ -34,7 +34,7 @@ class WrappedState(NamedTuple):
 
 
 class Wrapper(protocol.CompiledEnv):
-    """A compiled environment around another, in all else like that; a base.
+    """Base class of wrappers of compiled environments; by itself it changes nothing.
 
     A subclass overrides what it changes. Its state is that of `env`, or, where it keeps
     something of its own, a `WrappedState`: then it has both `initial` and `step`. One

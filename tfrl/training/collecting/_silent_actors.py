@@ -1,4 +1,4 @@
-"""Actors that send nothing: who they are, told once."""
+"""Warns once of actors that send nothing."""
 
 import logging
 import time

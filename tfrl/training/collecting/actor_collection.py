@@ -77,7 +77,7 @@ class ActorPool:
         checks.check_type(where, "address", self.address, str | None, "a str or None")
         if self.address is not None and self.engine != "ray":
             raise ValueError(
-                f"`{where}`: `address` expected None but with the engine 'ray'; got "
+                f"`{where}`: `address` expected None unless the engine is 'ray'; got "
                 f"{self.address!r}"
             )
 

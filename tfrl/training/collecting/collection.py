@@ -17,7 +17,7 @@ from tfrl.policies import policy as policies
 
 
 class Collector:
-    """Steps a vector environment and records what happened, true to the last row.
+    """Steps a vector environment and records it, the last observations included.
 
     All three autoreset modes give the same transitions: `next_observations` is always
     the successor itself, at an episode's end the last observation of that episode. The

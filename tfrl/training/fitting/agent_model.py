@@ -57,7 +57,8 @@ class AgentModel(_fit_data.OwnFit):
     where it has none: the sum of its losses, which `TerminateOnNaN` watches. Schedules
     follow the training: "iterations" are minibatches or trajectories, "percent" is the
     share of `epochs * steps_per_epoch`, "env_steps" what callbacks played. `Collect`,
-    `Rollouts`, `Evaluate` and `RecordVideo` need no `policy`: the agent acts.
+    `Rollouts` and `Evaluate` need no `policy`, and that of `RecordVideo` may be
+    None: the agent acts.
 
     With a `RunCheckpoint` its folder is a run like one of `Trainer`; see there for what
     `tfrl --resume` goes on with.

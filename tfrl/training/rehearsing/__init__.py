@@ -1,1 +1,1 @@
-"""What a TPU would say of a run, asked of a CPU."""
+"""Checks on a CPU whether a run would compile and run on a TPU."""
