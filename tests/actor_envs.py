@@ -48,16 +48,6 @@ class Sleeping(Counting):
         return super().step(action)
 
 
-class Spinning(Counting):
-    """Its steps compute for a millisecond of processor time."""
-
-    def step(self, action):
-        end = time.thread_time() + 1e-3
-        while time.thread_time() < end:
-            pass
-        return super().step(action)
-
-
 class Lived(Counting):
     """Has a number that no other has, and takes a random time for a step."""
 

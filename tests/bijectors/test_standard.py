@@ -15,7 +15,6 @@ from tfrl import bijectors
 from tfrl.bijectors import _transform
 
 tfb, tfd = tfp.bijectors, tfp.distributions
-TINY = np.finfo(np.float32).tiny
 
 
 def test_affine():

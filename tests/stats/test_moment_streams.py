@@ -25,7 +25,7 @@ def whole(values, event_rank):
 
 
 def of_batch(values, mode="eager"):
-    return modes.run(mode, lambda x: moments.batch_moments(x, 1), tf.constant(values))
+    return modes.run(mode, lambda x: moments._batch_moments(x, 1), tf.constant(values))
 
 
 def assert_moments(found, expected, rtol, atol=0.0):
@@ -40,13 +40,13 @@ def assert_moments(found, expected, rtol, atol=0.0):
 )
 def test_batch_moments_equal_all_data_at_once(dtype, shape, event_rank):
     values = tf.cast(np.random.default_rng(0).normal(3.0, 2.0, shape), dtype)
-    count, found = moments.batch_moments(values, event_rank)
+    count, found = moments._batch_moments(values, event_rank)
     assert float(count) == values.shape[: len(shape) - event_rank].num_elements()
     assert found.mean.dtype == found.variance.dtype == tf.float64
     assert_moments(
         found, whole(values, event_rank), 1e-12 if dtype[-1] == "4" else 1e-5
     )
-    _, alone = moments.batch_moments(values, event_rank, with_variance=False)
+    _, alone = moments._batch_moments(values, event_rank, with_variance=False)
     np.testing.assert_array_equal(alone.mean, found.mean)
     assert alone.variance == ()
 
@@ -85,11 +85,11 @@ def test_extreme_values_give_finite_moments(mode, size, repeats):
 def test_values_of_no_weight_are_not_looked_at():
     values = tf.constant([[np.nan], [1.0], [np.inf], [4.0]])
     weights = tf.constant([0.0, 2.0, 0.0, 1.0])
-    count, found = moments.batch_moments(values, 1, weights)
+    count, found = moments._batch_moments(values, 1, weights)
     assert float(count) == 3.0
     np.testing.assert_allclose([*found.mean, *found.variance], [2.0, 2.0], rtol=1e-6)
     for nothing in ((values, 1, 0.0 * weights), (tf.zeros([0, 1]), 1)):
-        count, found = moments.batch_moments(*nothing)
+        count, found = moments._batch_moments(*nothing)
         assert (float(count), *found.mean, *found.variance) == (0.0, 0.0, 0.0)
 
 
@@ -97,7 +97,7 @@ def test_gradients_are_those_of_the_definition():
     values = tf.constant(np.random.default_rng(3).normal(size=(5, 2)))
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(values)
-        _, found = moments.batch_moments(values, 1)
+        _, found = moments._batch_moments(values, 1)
     slope = tape.gradient(found.mean, values)
     np.testing.assert_allclose(slope, np.full((5, 2), 0.2), rtol=1e-12)
     slope = tape.gradient(found.variance, values)

@@ -175,6 +175,12 @@ def generator(where: str, seed: Any) -> np.random.Generator:
     return np.random.default_rng(halves)
 
 
+def without_optimizer(policy: Any) -> Any:
+    """Returns a policy without the state of its optimizer, if it has one."""
+    lighten = getattr(policy, "without_optimizer", None)
+    return policy if lighten is None else lighten()
+
+
 def as_policy(where: str, name: str, acting: Any) -> Any:
     """Returns a policy, made of a function if it is none.
 

@@ -63,7 +63,7 @@ class Shared(NamedTuple):
 
 
 def shared(num_environments: int) -> Shared:
-    """Makes what `Positions` of several processes share; it travels to new ones."""
+    """Makes what `_Positions` of several processes share; it travels to new ones."""
     # Locks of this context serve processes that are spawned and forked. The last words
     # say whether waiting was stopped, and who holds the lock.
     context = multiprocessing.get_context("spawn")

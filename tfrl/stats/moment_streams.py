@@ -40,7 +40,7 @@ class Moments(NamedTuple):
 
 
 @compile.compiled(static=("event_rank", "with_variance"))
-def batch_moments(
+def _batch_moments(
     values: tf.Tensor,
     event_rank: int = 0,
     weights: tf.Tensor | None = None,
@@ -98,6 +98,43 @@ def batch_moments(
             lambda: _average(tf.square(tf.cast(rows, tf.float64)), weights, count),
         )
     return count, Moments(mean, tf.maximum(squares - offset**2, 0))
+
+
+def usable_moments(
+    where: str, name: str, values: Any, shape: tf.TensorShape, weights: Any
+) -> tuple[tf.Tensor, Moments]:
+    """Moments in float64 of the usable rows of a batch, which are checked first.
+
+    Args:
+        where: function that asks, for messages.
+        name: of `values`, likewise.
+        values: `[..., *shape]`; rows with NaN, or beyond 1e150, count for nothing.
+        shape: of a row.
+        weights: `[...]`, how often each row counts; None for once.
+
+    Returns:
+        As of `_batch_moments`.
+
+    Raises:
+        ValueError: if the shapes do not fit, or a weight that is known is negative or
+            not finite.
+    """
+    values = tf.cast(checks.as_tensor(where, name, values), tf.float64)
+    outer = operands.axes_before(where, name, values, shape, at_least=1)
+    inner = list(range(outer, values.shape.rank))
+    # NaN is not less than anything; squares of more exceed float64.
+    usable = tf.cast(tf.reduce_all(tf.abs(values) <= 1e150, inner), tf.float64)
+    if weights is not None:
+        weights = checks.as_tensor(where, "weights", weights)
+        if not weights.shape.is_compatible_with(values.shape[:outer]):
+            raise ValueError(
+                f"`{where}`: `weights` expected the batch shape of `{name}` "
+                f"{values.shape[:outer]}; got {weights.shape}; give one each"
+            )
+        checks.check_within(where, "weights", weights, 0.0, float("inf"))
+        checks.check_finite(where, "weights", weights)
+        usable *= tf.cast(weights, tf.float64)
+    return _batch_moments(values, shape.rank, usable)
 
 
 def merge_moments(old: Moments, new: Moments, share: Any) -> Moments:
@@ -159,7 +196,7 @@ def _pooled_over_replicas(
     with one replica, nothing changes.
 
     Args:
-        batches: what `batch_moments` returned, of one or more tensors.
+        batches: what `_batch_moments` returned, of one or more tensors.
 
     Returns:
         The same for the global batch, equal on all replicas.
@@ -487,7 +524,7 @@ def _advance(
 ) -> MomentStream:
     with_variance = not isinstance(stream.moments[0].variance, tuple)
     batches = [
-        batch_moments(value, kept.mean.shape.rank, weights, with_variance)
+        _batch_moments(value, kept.mean.shape.rank, weights, with_variance)
         for value, kept in zip(values, stream.moments, strict=True)
     ]
     counts, batch = zip(*_pooled_over_replicas(batches), strict=True)

@@ -80,24 +80,10 @@ class RunningMoments(pytree.PyTreeNode):
             ValueError: if the shapes do not fit, or a weight that is known is negative
                 or not finite.
         """
-        where, shape = "RunningMoments.update", self.mean.shape
-        values = tf.cast(checks.as_tensor(where, "values", values), tf.float64)
-        outer = operands.axes_before(where, "values", values, shape, at_least=1)
-        if weights is not None:
-            weights = checks.as_tensor(where, "weights", weights)
-            if not weights.shape.is_compatible_with(values.shape[:outer]):
-                raise ValueError(
-                    f"`{where}`: `weights` expected the batch shape of `values` "
-                    f"{values.shape[:outer]}; got {weights.shape}; give one each"
-                )
-            checks.check_within(where, "weights", weights, 0.0, float("inf"))
-            checks.check_finite(where, "weights", weights)
-        inner = list(range(outer, values.shape.rank))
-        # NaN is not less than anything; squares of more exceed float64.
-        usable = tf.cast(tf.reduce_all(tf.abs(values) <= 1e150, inner), tf.float64)
-        if weights is not None:
-            usable *= tf.cast(weights, tf.float64)
-        total, batch = moment_streams.batch_moments(values, shape.rank, usable)
+        place = "RunningMoments.update", "values"
+        total, batch = moment_streams.usable_moments(
+            *place, values, self.mean.shape, weights
+        )
         count = self.count + total
         known = moment_streams.Moments(self.mean, self.variance)
         share = tf.math.divide_no_nan(total, count)

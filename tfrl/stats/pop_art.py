@@ -104,23 +104,11 @@ class PopArt(pytree.PyTreeNode):
             ValueError: if the shapes do not fit, `rate` is outside [0, 1], or a weight
                 that is known is negative or not finite.
         """
-        where, shape = "PopArt.update", self.mean.shape
-        targets = tf.cast(checks.as_tensor(where, "targets", targets), tf.float64)
-        outer = operands.axes_before(where, "targets", targets, shape, at_least=1)
+        where = "PopArt.update"
         checks.check_within(where, "rate", rate, 0.0, 1.0)
-        inner = list(range(outer, targets.shape.rank))
-        usable = tf.cast(tf.reduce_all(tf.abs(targets) <= 1e150, inner), tf.float64)
-        if weights is not None:
-            weights = checks.as_tensor(where, "weights", weights)
-            if not weights.shape.is_compatible_with(targets.shape[:outer]):
-                raise ValueError(
-                    f"`{where}`: `weights` expected the batch shape of `targets` "
-                    f"{targets.shape[:outer]}; got {weights.shape}; give one each"
-                )
-            checks.check_within(where, "weights", weights, 0.0, float("inf"))
-            checks.check_finite(where, "weights", weights)
-            usable *= tf.cast(weights, tf.float64)
-        total, batch = moment_streams.batch_moments(targets, shape.rank, usable)
+        total, batch = moment_streams.usable_moments(
+            where, "targets", targets, self.mean.shape, weights
+        )
         share = tf.where(total > 0, precision.number(rate, tf.float64), 0.0)
         known = moment_streams.Moments(self.mean, self.variance)
         merged = moment_streams.merge_moments(known, batch, share)

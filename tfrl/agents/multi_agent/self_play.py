@@ -137,7 +137,7 @@ class SelfPlay:
         spaces = observation_space, action_space
         numbers = n_rows, self.n_agents, n_steps
         learner = _rows.created(self.agent, spaces, seed, *numbers, network)
-        member = _light(learner.policy)
+        member = policies.without_optimizer(learner.policy)
         return SelfPlayAgent(
             learner=learner,
             members=(member,) * self.capacity,
@@ -319,7 +319,7 @@ class SelfPlayAgent(pytree.PyTreeNode):
             self.games.copy(),
             self.points.copy(),
         )
-        members[place] = _light(self.learner.policy)
+        members[place] = policies.without_optimizer(self.learner.policy)
         games[place] = points[place] = 0.0
         return self.replace(
             members=tuple(members), games=games, points=points, counts=counts
@@ -333,9 +333,3 @@ def _shares(win_rates: np.ndarray, priority: float) -> np.ndarray:
     logits = priority * np.log(np.maximum(1.0 - win_rates, least))
     weights = np.exp(logits - logits.max())
     return np.asarray(weights / weights.sum())
-
-
-def _light(policy: Any) -> Any:
-    """Returns a policy without what only learners need."""
-    light = getattr(policy, "without_optimizer", None)
-    return policy if light is None else light()

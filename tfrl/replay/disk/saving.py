@@ -18,7 +18,6 @@ from tfrl.replay.disk import _parts, _saved
 from tfrl.replay.memory import _homes
 
 _READERS, _WRITERS = 2, 3
-# Of the errors of `load`, that with which an older copy may help.
 
 
 def save(

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfrl._internal import acting, named_arrays
 from tfrl.host import networks
 from tfrl.policies import host_policy, network_policy
+from tfrl.policies import policy as policies
 
 _COUNTED = re.compile(r"(.*?)(?:_(\d+))?", re.DOTALL)
 
@@ -39,7 +40,7 @@ class TensorFlowActing:
             TypeError: if it is another than the learner's.
         """
         keras.config.set_dtype_policy(self._dtype_policy)
-        self._policy = without_optimizer(self._make_policy())
+        self._policy = policies.without_optimizer(self._make_policy())
         self._host = host_policy.HostPolicy(self._policy, self._log_probs)
         self._order = _order(self._policy)
         self._arrays = [np.array(x) for x in _ordered(self._policy)]
@@ -117,12 +118,6 @@ def _layers_of(layer: Any) -> Iterator[Any]:
             yield from _layers_of(inner)
 
 
-def without_optimizer(policy: Any) -> Any:
-    """Returns a policy without the state of its optimizer, if it has one."""
-    lighten = getattr(policy, "without_optimizer", None)
-    return policy if lighten is None else lighten()
-
-
 def numpy_acting(
     policy: Any, network: networks.NumpyNetwork, log_probs: bool = False
 ) -> acting.NetworkActing:
@@ -169,7 +164,7 @@ def acting_of(
             return [*network.arrays(), *values]
 
         return numpy_acting(policy, copied, log_probs), numbers
-    leaves = tf.nest.flatten(without_optimizer(policy))
+    leaves = tf.nest.flatten(policies.without_optimizer(policy))
     if not all(tf.is_tensor(x) or isinstance(x, np.ndarray) for x in leaves):
         raise TypeError(
             "`Trainer`: `agent` expected a policy that is a nest of arrays, such as a "
@@ -178,7 +173,7 @@ def acting_of(
         )
 
     def arrays(policy: Any) -> list[np.ndarray]:
-        return [np.asarray(x) for x in _ordered(without_optimizer(policy))]
+        return [np.asarray(x) for x in _ordered(policies.without_optimizer(policy))]
 
     return TensorFlowActing(make_policy, log_probs, _kinds(arrays(policy))), arrays
 
