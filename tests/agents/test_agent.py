@@ -16,6 +16,7 @@ from agent_examples import BOX, assert_close, params_of
 from agent_rows import ON_POLICY, Q_LEARNING, experience_of, made
 
 from tfrl.agents import agent as agents
+from tfrl.agents.off_policy import dqn, td3
 from tfrl.agents.on_policy import a2c, ppo
 from tfrl.core import compile, pytree
 from tfrl.schedules import progress, schedulers
@@ -328,6 +329,21 @@ def test_what_is_a_rate(rate):
 def test_a_schedule_cannot_fall_besides():
     with pytest.raises(ValueError, match="`PPO`: `clip_schedule` expected 'constant'"):
         ppo.PPO(clip=BY_SHARE, clip_schedule="linear")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "values"),
+    [
+        (ppo.PPO, "learning_rate", (1e-3, -1e-3)),
+        (ppo.PPO, "clip", (-0.1, 0.0)),
+        (dqn.DQN, "epsilon", (1.5, 0.0)),
+        (td3.TD3, "exploration_noise", (0.1, -0.1)),
+    ],
+)
+def test_a_schedule_stays_in_range(kind, name, values):
+    pairs = tuple(zip((0.0, 1.0), values, strict=True))
+    with pytest.raises(ValueError, match=f"`{kind.__name__}`: `{name}` expected"):
+        kind(**{name: schedulers.LinearScheduler("percent", pairs)})
 
 
 def test_a_schedule_takes_one_argument():

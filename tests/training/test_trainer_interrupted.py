@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 
+import gymnasium as gym
+import keras
 import numpy as np
 import pytest
-from tiny_agents import EVERY, TinyAgent, assert_same, build
+from tiny_agents import EVERY, TinyAgent, assert_same, at_epoch, build
 
 from tfrl.agents import replicated
 from tfrl.agents.on_policy import ppo
@@ -67,6 +69,85 @@ def test_a_long_epoch_is_broken_off_and_repeated_to_the_bit(
         assert second.run(quiet=True) is not None
     assert second.env_steps == whole.env_steps == 96
     assert_same(second.agent, whole.agent)
+
+
+RARELY = dataclasses.replace(EVERY, checkpoint_epochs=100)
+
+
+class Fails(keras.callbacks.Callback):
+    def __init__(self, when, epoch, error=KeyError):
+        super().__init__()
+        setattr(self, f"on_epoch_{when}", self.fail)
+        self.epoch, self.error = epoch, error
+
+    def fail(self, epoch, logs=None):
+        if epoch == self.epoch:
+            raise self.error("mine")
+
+
+@pytest.mark.parametrize(("when", "epoch"), [("begin", 4), ("end", 3)])
+def test_a_callback_that_raises_costs_no_epoch(tmp_path, when, epoch):
+    with build(tmp_path / "whole", intervals=RARELY) as whole:
+        whole.run(quiet=True)
+    calls = {"callbacks": [Fails(when, epoch)], "intervals": RARELY}
+    with build(tmp_path / "cut", **calls) as first:
+        with pytest.raises(KeyError, match="mine"):
+            first.run(quiet=True)
+    assert checkpoints.latest_step(tmp_path / "cut") == 4 * 32
+    with build(tmp_path / "cut", intervals=RARELY, resume=True) as second:
+        second.run(quiet=True)
+    assert_same(second.agent, whole.agent)
+
+
+class Falls(gym.Wrapper):
+    """An environment that breaks once, in the middle of an epoch."""
+
+    left = 5 * 16 + 3
+
+    def step(self, action):
+        self.left -= 1
+        if self.left == 0:
+            raise ArithmeticError("it fell")
+        return super().step(action)
+
+
+def falling(n_envs):
+    return gym.vector.SyncVectorEnv(
+        [lambda: Falls(gym.make("CartPole-v1"))] * n_envs,
+        autoreset_mode=gym.vector.AutoresetMode.DISABLED,
+    )
+
+
+def test_an_environment_that_raises_costs_one_epoch_and_its_episodes(tmp_path):
+    made = {"make_envs": falling, "intervals": RARELY, "n_epochs": 7}
+    with build(tmp_path, **made) as first:
+        with pytest.raises(ArithmeticError, match="it fell"):
+            first.run(quiet=True)
+        learned = first.agent.policy.weights.numpy()
+    assert checkpoints.latest_step(tmp_path) == 5 * 32
+    with build(tmp_path, resume=True, **made) as second:
+        assert second.epoch == 5
+        np.testing.assert_array_equal(second.agent.policy.weights, learned)
+        with pytest.warns(UserWarning, match="new episodes: .* an environment had fa"):
+            second.run(quiet=True)
+        assert second.epoch == 7
+
+
+class Odd(TinyAgent):
+    """Its updates fail."""
+
+    def update(self, given):
+        raise ArithmeticError("it learned wrong")
+
+
+def test_nothing_is_kept_of_an_update_that_raises(tmp_path, monkeypatch):
+    with build(tmp_path, intervals=RARELY) as running:
+        at_epoch(
+            running, 2, lambda: monkeypatch.setattr(TinyAgent, "update", Odd.update)
+        )
+        with pytest.raises(ArithmeticError, match="it learned wrong"):
+            running.run(quiet=True)
+    assert checkpoints.latest_step(tmp_path) is None
 
 
 def test_a_short_epoch_is_finished(tmp_path, monkeypatch):

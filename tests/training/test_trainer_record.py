@@ -84,8 +84,20 @@ def test_the_number_of_environments_is_no_matter_of_overriding(tmp_path, kind):
     with pytest.raises(ValueError, match=r"n_envs = 4 \(was 2\)") as error:
         train(tmp_path, resume=True, n_envs=4, **settings)
     assert "verride" not in str(error.value) and "train anew" in str(error.value)
-    with pytest.raises(ValueError, match="`n_envs` expected 2, .*; got 4 .*train anew"):
+    with pytest.raises(ValueError, match="got n_envs from 2 to 4: .*train anew"):
         train(tmp_path, resume=True, override=True, n_envs=4, **settings)
+
+
+@pytest.mark.parametrize("changed", [{"capacity": 64}, {"sampler": "prioritized"}])
+def test_overrides_that_do_not_load_are_named(tmp_path, changed):
+    given = {"n_steps": 4, "capacity": 32, "learning_starts": 8, "batch_size": 4}
+    train(tmp_path, experience=experience.Replayed(**given), n_epochs=1)
+    (name,) = changed
+    other = experience.Replayed(**{**given, **changed})
+    message = f"`override` expected changes .* got experience.{name} from .* train anew"
+    with pytest.raises(ValueError, match=message):
+        train(tmp_path, experience=other, n_epochs=2, resume=True, override=True)
+    train(tmp_path, experience=experience.Replayed(**given), n_epochs=2, resume=True)
 
 
 def test_override_takes_no_experience_of_another_kind(folder):

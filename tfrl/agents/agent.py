@@ -21,6 +21,7 @@ from tfrl.agents import gradient_transforms, train_state
 from tfrl.policies import actor_critic, feedforward, recurrent
 from tfrl.policies import policy as policies
 from tfrl.schedules import progress as progresses
+from tfrl.schedules import schedulers
 
 # A number, or a schedule: a function of a share, a count of updates or of steps.
 Scheduled = float | Callable[..., Any]
@@ -149,6 +150,28 @@ def check_settings(
     _check_network(config)
 
 
+def check_in_range(where: str, name: str, value: Any, high: float = math.inf) -> None:
+    """Raises unless a number, or all that a schedule of pairs names, lie in [0, high].
+
+    Args:
+        where: whose setting it is, for messages.
+        name: of the setting.
+        value: a number, or a schedule; of others than those of pairs nothing is known.
+        high: the greatest number that is allowed.
+
+    Raises:
+        ValueError: if a number is out of range.
+    """
+    given = [value]
+    if callable(value):
+        of_pairs = isinstance(
+            value, schedulers.StepScheduler | schedulers.LinearScheduler
+        )
+        given = [number for _, number in value.schedule] if of_pairs else []
+    for number in given:
+        checks.check_within(where, name, number, 0.0, high)
+
+
 def _own_fields(config: Any) -> list[dataclasses.Field[Any]]:
     """Fields that tfrl declares; what a subclass of the user's adds is the user's."""
     room = __name__.partition(".")[0]
@@ -213,6 +236,7 @@ def _check_scheduled(config: Any, name: str) -> None:
     if not callable(value):
         checks.check_positive(where, name, value)
         return
+    check_in_range(where, name, value)
     if kind == "linear":
         raise ValueError(
             f"`{where}`: `{name}_schedule` expected 'constant' where `{name}` is a "

@@ -271,17 +271,16 @@ def _made_policy(
 
 
 @contextlib.contextmanager
-def blaming_n_envs(overrides: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-    """Names `n_envs` where what was saved does not load as it was overridden."""
+def blaming_overrides(overrides: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Names what was overridden last where what was saved does not load with it."""
     try:
         yield
     except ValueError as error:
-        changes = overrides[-1]["changes"] if overrides else {}
-        if "n_envs" not in changes:
+        if not overrides:
             raise
-        before, after = changes["n_envs"]
         raise ValueError(
-            f"`Trainer`: `n_envs` expected {before}, as the run goes on with its "
-            f"environments; got {after} ({error!s:.200}); give the old value, or train "
-            "anew in another `output_dir`"
+            "`Trainer`: `override` expected changes that what was saved can be loaded "
+            f"with; got {_run_record.changes_of(overrides[-1])}: {error}; give the old "
+            "values of what has another shape now, or train anew in another "
+            "`output_dir`"
         ) from error

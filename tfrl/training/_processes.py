@@ -23,6 +23,31 @@ _LOST = (
 )
 
 
+@contextlib.contextmanager
+def saving_if_it_fails(
+    save: Callable[[], None], is_whole: Callable[[], bool]
+) -> Iterator[None]:
+    """Keeps what a run has learned where an error ends it.
+
+    Args:
+        save: what keeps it.
+        is_whole: whether there is something to keep: not in the middle of an update.
+            Where a process of the environments is lost, there always is; where the disk
+            refuses, there is no use in trying.
+    """
+    try:
+        yield
+    except ConnectionError:
+        save()
+        raise
+    except OSError:
+        raise
+    except Exception:
+        if is_whole():
+            save()
+        raise
+
+
 class Interrupted(KeyboardInterrupt):
     """Raised where a call was broken off, whose result is lost."""
 

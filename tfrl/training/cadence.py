@@ -152,14 +152,11 @@ class Standing:
         """Whether an evaluation after this epoch has ended the run."""
         if self.stop_at is None or self.last is None:
             return False
-        return self.last[0] == epoch and self.last[1] >= self.stop_at
+        return self.knows(epoch) and self.last[1] >= self.stop_at
 
-    def lacks(self, epoch: int) -> bool:
-        """Whether the last epoch has not been evaluated; it waits for that then."""
-        if self.last is not None and self.last[0] == epoch:
-            return False
-        self.row = {"epoch": epoch}
-        return True
+    def knows(self, epoch: int) -> bool:
+        """Whether the last evaluation was after this epoch."""
+        return self.last is not None and self.last[0] == epoch
 
     def facts(self) -> dict[str, Any]:
         """Returns what a checkpoint keeps of it."""

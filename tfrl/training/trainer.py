@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
@@ -164,6 +164,7 @@ class Trainer:
         )
         self._seconds, self._log_position = 0.0, run_log.RunLog.START
         self._saved: int | None = None
+        self._is_between_epochs = True
 
     def __enter__(self) -> Self:
         """Locks the folder and, when resuming, loads its newest checkpoint."""
@@ -205,10 +206,12 @@ class Trainer:
 
         Raises:
             ConnectionError: if a worker process of the environments, an actor again
-                and again, or another worker of the strategy is lost; all finished
-                epochs of a single worker are saved.
+                and again, or another worker of the strategy is lost.
             RuntimeError: outside of a context, or if an environment raises in an actor.
             ValueError: if an environment returns what it should not.
+            Exception: what a callback or an environment raises. Where one of these, or
+                a lost process, ends a run of a single worker, the epochs before are
+                saved; resumed, it begins new episodes if it was playing.
         """
         if not self._is_open:
             raise RuntimeError(
@@ -229,7 +232,7 @@ class Trainer:
             report,
             _processes.interruptible() as interrupted,
             _processes.settled(),
-            self._saving_if_lost(report),
+            _processes.saving_if_it_fails(lambda: self._keep(report), self._is_whole),
         ):
             hint = collection.forewarning(self._collector)
             report.say(self.notice, self.record.notice, self._unrecorded, hint=hint)
@@ -307,7 +310,7 @@ class Trainer:
         Raises:
             Interrupted: if an epoch or an evaluation was broken off.
         """
-        played, since = None, (self.env_steps, self._seconds)
+        played, row, info, since = None, None, None, (self.env_steps, self._seconds)
         if self._standing.row is not None:
             played = self._judge(report, interrupted)
         while self.epoch < self.n_epochs and not (
@@ -315,12 +318,14 @@ class Trainer:
         ):
             start = time.perf_counter()
             self._callbacks.on_epoch_begin(self.epoch)
+            self._is_between_epochs = False
             with schedule_progress.progress_context(self._done()):
                 info = self._epoch(interrupted)
             self._push(report, info, since)
+            self._is_between_epochs = True
             self._seconds += time.perf_counter() - start
             start = time.perf_counter()
-            last = self.epoch == self.n_epochs
+            last = self.epoch == self.n_epochs or self.stop_training
             judged = last or self._due(self.intervals.eval_epochs)
             row = None
             if judged or self._due(self.intervals.log_epochs):
@@ -344,10 +349,11 @@ class Trainer:
             self._seconds += time.perf_counter() - start
         if self.epoch < self.n_epochs and not self.stop_training:
             return None
-        is_unjudged = self._standing.lacks(self.epoch)  # if a callback ended the run
+        if not self._standing.knows(self.epoch):  # a callback ended the run
+            self._standing.row = row or self._row(info, since)
         if self._saved != self.env_steps:
             self._save(report)
-        played = self._judge(report, interrupted) if is_unjudged else played
+        played = self._judge(report, interrupted) if self._standing.row else played
         return played or self._played(interrupted)
 
     def _judge(
@@ -461,22 +467,19 @@ class Trainer:
         facts |= {"seconds": self._seconds, "log": self._log_position}
         self._checkpoints.save(self.env_steps, self.agent, facts)
 
-    @contextlib.contextmanager
-    def _saving_if_lost(self, report: cadence.Report) -> Iterator[None]:
-        """Keeps all finished epochs when a process of the environments is lost."""
-        try:
-            yield
-        except ConnectionError:
-            alone = self._workers.count == 1
-            if alone and self.epoch > 0 and self._saved != self.env_steps:
-                self._save(report)
-            raise
+    def _keep(self, report: cadence.Report) -> None:
+        """Saves the epochs that are finished, where the run fails."""
+        if self._workers.count == 1 and self.epoch and self._saved != self.env_steps:
+            self._save(report)
+
+    def _is_whole(self) -> bool:
+        return self._is_between_epochs or self._collector.is_playing
 
     def _restore(self) -> str | None:
         """Loads the newest checkpoint; returns what the user should know."""
         self._unrecorded = _run_record.lacking(self.directory, self.record)
         self.record = _run_record.continued(self.record, self.directory, self._override)
-        with _parts.blaming_n_envs(self.record.overrides):
+        with _parts.blaming_overrides(self.record.overrides if self._override else ()):
             loaded = self._checkpoints.load(self.agent, self.record, self._override)
         self.agent, facts, self.env_steps, notice = loaded
         self._saved, self.epoch = self.env_steps, facts["epoch"]

@@ -94,7 +94,7 @@ def test_numbers_that_are_not_finite_are_told_too():
 
 def test_of_several_the_first_step_is_told():
     faults = [("observations", ["k"], (t, 1), 99) for t in (2, 1)]
-    with pytest.raises(ValueError, match="at step 1 .* in environment 1; mend the env"):
+    with pytest.raises(ValueError, match="at step 1 .* in environment 1; fix the env"):
         checked(NEST, *faults)
 
 

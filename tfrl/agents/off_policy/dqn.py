@@ -83,8 +83,7 @@ class QLearning:
             optional=[name for name in optional if hasattr(self, name)],
             shares=("tau",),
         )
-        if not callable(self.epsilon):
-            checks.check_within(where, "epsilon", self.epsilon, 0.0, 1.0)
+        agent.check_in_range(where, "epsilon", self.epsilon, 1.0)
         checks.check_whole_number(where, "target_period", self.target_period, low=1)
         for field in dataclasses.fields(self):
             if field.name.startswith("n_"):

@@ -86,9 +86,7 @@ class TD3:
             optional=("max_gradient_norm",),
             shares=("tau",),
         )
-        if not callable(self.exploration_noise):
-            name = "exploration_noise"
-            checks.check_within(where, name, self.exploration_noise, 0.0, np.inf)
+        agent.check_in_range(where, "exploration_noise", self.exploration_noise)
         for name in ("policy_delay", "n_critics"):
             checks.check_whole_number(where, name, getattr(self, name), low=1)
 

@@ -32,6 +32,7 @@ class Collector:
         env_steps: steps of experience so far, over all environments.
         episode_returns: undiscounted returns of the last 100 finished episodes.
         episode_lengths: their lengths in steps.
+        is_playing: whether `collect` is at work, or an error broke it off.
 
     Example:
         >>> envs = tfrl.environments.make_vec("CartPole-v1", 2, "sync")
@@ -45,7 +46,7 @@ class Collector:
         checks.check_whole_number("Collector", "n_steps", n_steps, low=1)
         self.envs = envs
         self.n_steps = n_steps
-        self.env_steps = 0
+        self.env_steps, self.is_playing = 0, False
         self.episode_returns: deque[float] = deque(maxlen=100)
         self.episode_lengths: deque[int] = deque(maxlen=100)
         self.reset(seed)
@@ -96,8 +97,11 @@ class Collector:
         yield trajectory, None, False
 
     def snapshot(self) -> Any:
-        """Returns the state of the environments; None if it cannot be captured."""
-        return snapshots.capture(self.envs)
+        """Returns the state of the environments; None if it cannot be captured.
+
+        It cannot either where playing was broken off: nobody knows what they are like.
+        """
+        return None if self.is_playing else snapshots.capture(self.envs)
 
     def restored(self, snapshot: Any) -> bool:
         """Takes back what `snapshot` returned; whether that was any state."""
@@ -191,6 +195,7 @@ class Collector:
         known = [] if self._memory is None else tf.nest.flatten(self._memory)
         memory = tf.nest.pack_sequence_as(initial, known) if known else initial
         rows = _Rows(self.n_steps, self.observations)
+        self.is_playing = True
         for t in range(self.n_steps):
             acted = policy.act(
                 self.observations, memory, seed=seed, temperature=temperature
@@ -209,6 +214,7 @@ class Collector:
         trajectory = rows.trajectory()
         self._check(trajectory._replace(rewards=rows.rewards))
         self._count(rows.rewards, trajectory)
+        self.is_playing = False
         return trajectory
 
     def _check(self, trajectory: records.Trajectory) -> None:
@@ -438,7 +444,8 @@ def _hindrance(collector: Collector, snapshot: Any) -> str | None:
             return None
     except snapshots.StructureError as error:
         return f"these environments are built otherwise ({error})"
-    return collector.uncapturable() or "actors played when the run was saved"
+    played = "when the run was saved, actors were playing or an environment had failed"
+    return collector.uncapturable() or played
 
 
 def forewarning(collector: Collector) -> str | None:
