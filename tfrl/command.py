@@ -115,15 +115,13 @@ def _record(flags: argparse.Namespace) -> None:
     path = flags.output
     if path is None:
         path = pathlib.Path(flags.run_dir) / "episode.mp4"
-    size = flags.size and tuple(flags.size)
+    size, most = flags.size and tuple(flags.size), flags.max_episode_steps
     # Nothing is shown, so that no screen needs to be looked for.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     # The software renderer of Mesa that compiles by LLVM crashes beside TensorFlow's.
     os.environ.setdefault("GALLIUM_DRIVER", "softpipe")
     with _opened(flags) as run:
-        run.record(
-            path, seed=flags.seed, max_episode_steps=flags.max_steps, resize_to=size
-        )
+        run.record(path, seed=flags.seed, max_episode_steps=most, resize_to=size)
     print(f"an episode is in {path}")
 
 
@@ -301,7 +299,7 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("--output", help=".mp4 or .gif; RUN/episode.mp4 by default")
     record.add_argument("--seed", **seeded)
     text = "when to stop at the latest; at the episode's end by default"
-    record.add_argument("--max_steps", type=int, help=text)
+    record.add_argument("--max_episode_steps", type=int, help=text)
     size: dict[str, Any] = {"nargs": 2, "metavar": ("WIDTH", "HEIGHT")}
     record.add_argument("--size", type=int, help="in pixels", **size)
     commands_of_runs.add_commands(add)

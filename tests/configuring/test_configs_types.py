@@ -149,6 +149,8 @@ def test_unknown_parameters_are_told():
     }.items():
         with pytest.raises(ValueError, match=message):
             configs.parse(bindings=[line])
+    with pytest.raises(ValueError, match="did you mean `t_make.name`"):
+        configs.parse(bindings=["t_plain.name = 'x'", "t_make.name = 'x'"])
 
 
 def test_the_default_passes_whatever_its_annotation():

@@ -186,7 +186,7 @@ def check(bindings: Sequence[gin_calls.Binding]) -> None:
     """
     macros = {each.name: each.value for each in bindings if not each.parameter}
     for each in bindings:
-        _check_names(each, macros)
+        _check_names(each, macros, bindings)
     last = {gin_calls.key(each): each for each in bindings}
     _check_loops(last)
     for each in bindings:
@@ -196,7 +196,11 @@ def check(bindings: Sequence[gin_calls.Binding]) -> None:
             raise error_at(each.place, "a value", f"`{each}`")
 
 
-def _check_names(binding: gin_calls.Binding, macros: Mapping[str, Any]) -> None:
+def _check_names(
+    binding: gin_calls.Binding,
+    macros: Mapping[str, Any],
+    beside: Sequence[gin_calls.Binding],
+) -> None:
     """Checks what is bound, and that macros exist and gin can record the value."""
     place = binding.place
     for name in map(gin_calls.macro_name, gin_calls.references(binding.value)):
@@ -216,7 +220,11 @@ def _check_names(binding: gin_calls.Binding, macros: Mapping[str, Any]) -> None:
         if binding.parameter in parameters:
             raise error_at(place, expected, got) from error
         expected, got = f"a parameter for `{binding.name}`", "no such parameter"
+        named = [x for x in beside if x.parameter]
+        others = {x.selector for x in named if binding.parameter in _parameters(x)}
+        meant = [f"`{other}.{binding.parameter}`" for other in sorted(others)]
         todo = guess(binding.parameter, parameters, f"there are {[*parameters]}")
+        todo = f"did you mean {' or '.join(meant)}?" if meant else todo
         raise error_at(place, expected, got, todo) from error
 
 
