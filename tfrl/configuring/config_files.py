@@ -60,7 +60,7 @@ def get_conf_file(root_dir: durable.Path | None = None) -> str | None:
     """
     for flag in ("conf", "gin_file"):
         if value := _flag(flag):
-            return _only("get_conf_file", f"flag {flag}", _as_list(value))
+            return _only(f"flag {flag}", _as_list(value))
     root_dir = _flag("root_dir") if root_dir is None else root_dir
     if root_dir is None:
         return None
@@ -68,7 +68,7 @@ def get_conf_file(root_dir: durable.Path | None = None) -> str | None:
     for name in (_WRITTEN, "config.gin"):
         if (path := os.path.join(abs_path(root_dir), name)) in found:
             return path
-    return _only("get_conf_file", "`root_dir`", found) if found else None
+    return _only("`root_dir`", found) if found else None
 
 
 def get_gin_file() -> str | list[str]:
@@ -266,9 +266,9 @@ def _gin_files(folder: durable.Path) -> list[str]:
     return sorted(str(path) for path in pathlib.Path(abs_path(folder)).glob("*.gin"))
 
 
-def _only(where: str, what: str, paths: list[str]) -> str:
+def _only(what: str, paths: list[str]) -> str:
     if len(paths) > 1:
         raise ValueError(
-            f"`{where}`: {what} expected one gin file; got {paths}; name the one"
+            f"`get_conf_file`: {what} expected one gin file; got {paths}; name the one"
         )
     return abs_path(paths[0])

@@ -23,9 +23,7 @@ _OF_OPTIMIZERS = (
 _NOT_OF_AGENTS = "validation_data", "validation_split", "class_weight", "sample_weight"
 
 
-def check_replay(
-    where: str, name: str, replay: Any, steps_name: str, steps: int | None
-) -> None:
+def check_replay(where: str, replay: Any, steps_name: str, steps: int | None) -> None:
     """Raises unless a replay has something to draw, and an end is told."""
     if steps is None:
         raise ValueError(
@@ -35,7 +33,7 @@ def check_replay(
     if isinstance(replay, Replay) and not replay.size:
         remedy = "give `Collect(warm_up_steps=...)` at least a batch, or "
         raise ValueError(
-            f"`{where}`: `{name}` expected a replay with something to draw before the "
+            f"`{where}`: `x` expected a replay with something to draw before the "
             f"first step; got nothing; {remedy if where.endswith('.fit') else ''}add "
             "steps to the store"
         )
@@ -45,7 +43,7 @@ def drawn(
     where: str, replay: Any, batch_size: int | None, name: str, steps: int | None
 ) -> tf.data.Dataset:
     """Returns a replay as a dataset that draws each batch when a step asks for it."""
-    check_replay(where, "x", replay, name, steps)
+    check_replay(where, replay, name, steps)
     size = 32 if batch_size is None else batch_size
     # Nothing is read ahead: what is drawn depends on what came before.
     options = tf.data.Options()

@@ -266,7 +266,7 @@ class AgentModel(_fit_data.OwnFit):
         self._source, own = functools.partial(_fit_data.read_experience, self), []
         if isinstance(x, _fit_data.Replay | fit_callbacks.Rollouts):
             name, given = "steps_per_epoch", x
-            _fit_data.check_replay(where, "x", given, name, options.get(name))
+            _fit_data.check_replay(where, given, name, options.get(name))
             if isinstance(given, _fit_data.Replay):
                 size = 32 if batch_size is None else batch_size
                 drawn = experiences.Minibatches(f"`{where}`: `x`", given, size)
