@@ -163,6 +163,22 @@ def test_the_progress_alone_says_the_rate_of_an_update(kind):
 
 
 @pytest.mark.parametrize(
+    "kind", ["policy_gradient", pytest.param("ppo", marks=pytest.mark.slow)]
+)
+def test_the_weight_of_the_entropy_may_follow_a_schedule(kind):
+    told = {"progress": progress.Progress(percent=0.5)}
+    found = [
+        params_of(
+            made(kind, entropy_coefficient=x).update(experience_of(kind), **told)[0]
+        )
+        for x in (BY_SHARE, 0.2, 0.4)
+    ]
+    for name, value in found[0].items():
+        np.testing.assert_allclose(value, found[1][name], rtol=1e-6)
+    assert any((value != found[2][name]).any() for name, value in found[0].items())
+
+
+@pytest.mark.parametrize(
     "kind", ["dqn", "bc", pytest.param("ppo", marks=pytest.mark.slow)]
 )
 def test_a_schedule_that_nobody_tells_how_far_it_is_is_warned_of(kind):

@@ -211,6 +211,9 @@ def _check_kind(
     if may_be_scheduled or field.type == Scheduled:
         if not callable(value):
             _check_number(where, name, value, _SCHEDULED)
+            return
+        with contextlib.suppress(ValueError):  # some know no signature
+            _check_takes_one(where, name, value)
     elif bool in kinds:
         checks.check_type(where, name, value, bool | np.bool_, "a bool")
     elif int in kinds:
@@ -242,8 +245,6 @@ def _check_scheduled(config: Any, name: str) -> None:
             f"`{where}`: `{name}_schedule` expected 'constant' where `{name}` is a "
             "schedule itself; got 'linear'"
         )
-    with contextlib.suppress(ValueError):  # some know no signature
-        _check_takes_one(where, name, value)
 
 
 def _check_takes_one(where: str, name: str, schedule: Any) -> None:

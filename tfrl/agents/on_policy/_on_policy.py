@@ -31,7 +31,7 @@ class OnPolicyAgent(pytree.PyTreeNode):
     config: Any = pytree.nonpytree_field()
 
     # Settings that may be schedules, and what the info has beside what all have.
-    _scheduled: ClassVar[tuple[str, ...]] = ("learning_rate",)
+    _scheduled: ClassVar[tuple[str, ...]] = ("learning_rate", "entropy_coefficient")
     _measured: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -303,7 +303,7 @@ def _loss(
     loss = (
         info["policy_loss"]
         + config.value_coefficient * info["value_loss"]
-        - config.entropy_coefficient * info["entropy"]
+        - hyper["entropy_coefficient"] * info["entropy"]
     )
     return loss, {"loss": loss, **info}
 

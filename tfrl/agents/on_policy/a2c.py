@@ -29,8 +29,9 @@ class A2C(_settings.OneStep):
         eps: under the root of that mean.
         value_coefficient: weight of the value loss, which is halved: 1.0 is what the
             default of Stable-Baselines3, 0.5, is there.
-        entropy_coefficient: weight of the entropy bonus; as in OpenAI's Baselines, for
-            policies that stay random for longer, where Stable-Baselines3 has 0.
+        entropy_coefficient: weight of the entropy bonus: a number or a schedule; as in
+            OpenAI's Baselines, for policies that stay random for longer, where
+            Stable-Baselines3 has 0.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         normalize_observations: by running moments that are saved with the agent.
         hidden_units: of the actor and of the critic.
@@ -58,7 +59,7 @@ class A2C(_settings.OneStep):
     decay: float = 0.99
     eps: float = 1e-5
     value_coefficient: float = 0.5
-    entropy_coefficient: float = 0.01
+    entropy_coefficient: agent.Scheduled = 0.01
     max_gradient_norm: float | None = 0.5
     normalize_observations: bool = False
     hidden_units: tuple[int, ...] = (64, 64)

@@ -40,7 +40,7 @@ class IMPALA(_settings.OneStep):
             that starts at 1 and not at 0, for gradients that are summed over all rows;
             here they are averaged, and smaller by as much.
         value_coefficient: weight of the value loss, which is halved.
-        entropy_coefficient: weight of the entropy bonus.
+        entropy_coefficient: weight of the entropy bonus: a number or a schedule.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         normalize_observations: by running moments that are saved with the agent.
         hidden_units: of the actor and of the critic.
@@ -71,7 +71,7 @@ class IMPALA(_settings.OneStep):
     decay: float = 0.99
     eps: float = 1e-5
     value_coefficient: float = 0.5
-    entropy_coefficient: float = 0.01
+    entropy_coefficient: agent.Scheduled = 0.01
     max_gradient_norm: float | None = 0.5
     normalize_observations: bool = False
     hidden_units: tuple[int, ...] = (64, 64)

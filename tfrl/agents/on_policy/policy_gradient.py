@@ -24,7 +24,7 @@ class PolicyGradient(_settings.OneStep):
         lambda_: 1 is REINFORCE with a baseline, less leans on the values.
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         value_coefficient: weight of the value loss, which is halved.
-        entropy_coefficient: weight of the entropy bonus.
+        entropy_coefficient: weight of the entropy bonus: a number or a schedule.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the actor and of the critic.
         activation: of both.
@@ -47,7 +47,7 @@ class PolicyGradient(_settings.OneStep):
     lambda_: float = 1.0
     learning_rate: agent.Scheduled = 3e-3
     value_coefficient: float = 0.5
-    entropy_coefficient: float = 0.0
+    entropy_coefficient: agent.Scheduled = 0.0
     max_gradient_norm: float | None = 0.5
     hidden_units: tuple[int, ...] = (64, 64)
     activation: str = "tanh"

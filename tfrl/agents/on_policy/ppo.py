@@ -27,7 +27,7 @@ class PPO:
         value_clip: how far values may leave the old ones per update; None for no limit.
         value_coefficient: weight of the value loss, which is halved: 1.0 is what the
             default of Stable-Baselines3, 0.5, is there.
-        entropy_coefficient: weight of the entropy bonus.
+        entropy_coefficient: weight of the entropy bonus: a number or a schedule.
         n_epochs: passes over each trajectory.
         minibatch_size: rows per gradient step; must divide steps times environments.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
@@ -76,7 +76,7 @@ class PPO:
     clip_schedule: str = "constant"
     value_clip: float | None = None
     value_coefficient: float = 0.5
-    entropy_coefficient: float = 0.0
+    entropy_coefficient: agent.Scheduled = 0.0
     n_epochs: int = 10
     minibatch_size: int = 64
     max_gradient_norm: float | None = 0.5
@@ -183,7 +183,7 @@ class PPOAgent(_on_policy.OnPolicyAgent):
     n_updates_done: tf.Tensor
     config: PPO = pytree.nonpytree_field()
 
-    _scheduled = ("learning_rate", "clip")
+    _scheduled = ("learning_rate", "clip", "entropy_coefficient")
     _measured = ("approx_kl", "clip_fraction")
 
     @property
