@@ -85,6 +85,12 @@ class Replayed:
             The k - 1 oldest steps of an environment, whose frames are partly
             overwritten, are not drawn. None keeps observations as they are; the
             collector "compiled" knows nothing else.
+        prior_data: recorded transitions that stand in every minibatch beside those
+            that are collected, such as demonstrations: as `data` of `FromDataset`.
+            They are not in the replay: they are never overwritten, and drawn
+            uniformly, as transitions of one step. None for none, as the collector
+            "compiled" has it.
+        prior_share: of the rows of a minibatch, those of `prior_data`.
 
     Example:
         >>> replayed = Replayed(capacity=10_000, n_steps=4, updates_per_step=0.5)
@@ -94,7 +100,9 @@ class Replayed:
     References:
         Lin, 1992, Self-Improving Reactive Agents Based On Reinforcement Learning,
         Planning and Teaching. Schaul et al., 2016, Prioritized Experience Replay.
-        Andrychowicz et al., 2017, Hindsight Experience Replay.
+        Andrychowicz et al., 2017, Hindsight Experience Replay. Ball, Smith, Kostrikov
+        and Levine, 2023, Efficient Online Reinforcement Learning with Offline Data,
+        section 4.1, of `prior_data`.
     """
 
     capacity: int = 100_000
@@ -110,6 +118,8 @@ class Replayed:
     relabel: str | None = None
     relabel_ratio: float = 0.8
     frame_stack: int | None = None
+    prior_data: Any = None
+    prior_share: float = 0.5
 
     def __post_init__(self) -> None:
         where = "Replayed"
@@ -121,7 +131,7 @@ class Replayed:
                 checks.check_whole_number(where, name, value, low=least)
         if self.updates_per_step is not None:
             checks.check_positive(where, "updates_per_step", self.updates_per_step)
-        for name in ("gamma", "alpha", "relabel_ratio"):
+        for name in ("gamma", "alpha", "relabel_ratio", "prior_share"):
             checks.check_within(where, name, getattr(self, name), 0.0, 1.0)
         _check_beta(self.beta)
         checks.check_one_of(where, "sampler", self.sampler, _SAMPLERS)
@@ -133,6 +143,19 @@ class Replayed:
                 f"`{where}`: `capacity` expected at least `learning_starts` and "
                 f"`batch_size`, {least}; got {self.capacity}"
             )
+        if self.prior_data is not None:
+            _check_data(where, "prior_data", self.prior_data)
+            size = self.batch_size
+            if size is not None and not 0 < self._prior_size() < size:
+                raise ValueError(
+                    f"`{where}`: `prior_share` expected rows of either kind in each "
+                    f"minibatch of {size}; got {self.prior_share}"
+                )
+
+    def _prior_size(self) -> int:
+        """How many rows of a minibatch are of `prior_data`."""
+        size: Any = self.batch_size
+        return 0 if self.prior_data is None else round(self.prior_share * size)
 
     def for_agent(self, config: Any) -> "Replayed":
         """Returns these settings with what is None as it is usual for an agent.
@@ -218,9 +241,14 @@ class FromDataset:
         for name in ("batch_size", "n_batches"):
             checks.check_whole_number("FromDataset", name, getattr(self, name), low=1)
         checks.check_within("FromDataset", "gamma", self.gamma, 0.0, 1.0)
-        if not callable(self.data) and not isinstance(self.data, Mapping):
-            expected = "a mapping of arrays, or a function that returns one"
-            raise checks.wrong_type("FromDataset", "data", self.data, expected)
+        _check_data("FromDataset", "data", self.data)
+
+
+def _check_data(where: str, name: str, data: Any) -> None:
+    """Raises unless it is a mapping, or a function."""
+    if not callable(data) and not isinstance(data, Mapping):
+        expected = "a mapping of arrays, or a function that returns one"
+        raise checks.wrong_type(where, name, data, expected)
 
 
 def _check_beta(beta: Any) -> None:
@@ -368,6 +396,7 @@ class _Replay(Latest):
         n_envs: environments of all workers.
         seed: of draws.
         collector: who plays.
+        prior: recorded minibatches, of which each is a part of one here; or None.
     """
 
     def __init__(
@@ -377,14 +406,17 @@ class _Replay(Latest):
         n_envs: int,
         seed: int,
         collector: collection.Collector,
+        prior: _recorded_rows.Batches | None,
     ) -> None:
         self._starts, self._stack = config.learning_starts, config.frame_stack
         self._count = config.n_gradient_steps(n_envs)
         draws = np.random.default_rng([seed, 7])
         self._replay: Any = replay_of(config, specs, n_envs, draws, collector.envs)
         self._parts = collector.parts
-        where, size = "`Trainer`: `experience`", config.batch_size
-        self._minibatches = Minibatches(where, self._replay, size)
+        size: Any = config.batch_size
+        self._size, self._prior = size - config._prior_size(), prior
+        where = "`Trainer`: `experience`"
+        self._minibatches = Minibatches(where, self._replay, self._size)
         self._on_disk = ReplaysOnDisk({"replay": self._replay})
 
     def gathered(
@@ -400,10 +432,22 @@ class _Replay(Latest):
         if env_steps < self._starts or not self._replay.size:
             return None, env_steps
         drawn = self._minibatches.drawn(self._count)
-        return drawn if self._stack is None else _frame_stacks.stacked(drawn), env_steps
+        drawn = drawn if self._stack is None else _frame_stacks.stacked(drawn)
+        if self._prior is not None:
+            recorded, _ = self._prior.gathered(collect, 0)
+            drawn = tf.nest.map_structure(_side_by_side, drawn, recorded)
+        return drawn, env_steps
 
     def learned(self, priorities: Any) -> None:
-        self._minibatches.learned(priorities)
+        known = None if priorities is None else np.asarray(priorities)[:, : self._size]
+        self._minibatches.learned(known)
+
+    def state(self) -> Any:
+        return None if self._prior is None else self._prior.state()
+
+    def set_state(self, state: Any) -> None:
+        if self._prior is not None:
+            self._prior.set_state(state)
 
     def cut(self) -> None:
         self._replay.store.cut()
@@ -416,6 +460,11 @@ class _Replay(Latest):
 
     def prune(self, directory: pathlib.Path, steps: list[int]) -> None:
         self._on_disk.prune(directory, steps)
+
+
+def _side_by_side(drawn: np.ndarray, recorded: np.ndarray) -> np.ndarray:
+    """Minibatches `[K, B, ...]` of the rows of both."""
+    return np.concatenate([drawn, recorded.astype(drawn.dtype)], axis=1)
 
 
 def _batches_of(
@@ -470,7 +519,17 @@ def source_of(
         return Latest()
     if learned.frame_stack is not None:
         _frame_stacks.check_reset(collector.observations, learned.frame_stack)
-    return _Replay(learned, step_specs(host, collector), n_envs, seed, collector)
+    prior = None
+    if learned.prior_data is not None:
+        prior = _batches_of(_of_prior(learned, n_envs), host, collector, seed, True)
+    specs = step_specs(host, collector)
+    return _Replay(learned, specs, n_envs, seed, collector, prior)
+
+
+def _of_prior(config: Replayed, n_envs: int) -> FromDataset:
+    """The settings of the recorded part of minibatches."""
+    counts = config._prior_size(), config.n_gradient_steps(n_envs)
+    return FromDataset(config.prior_data, *counts, config.gamma)
 
 
 class _InMemory:
@@ -496,6 +555,7 @@ def recorded(learned: Any) -> Any:
         >>> recorded(Trajectories(3))
         Trajectories(n_steps=3)
     """
-    if isinstance(learned, FromDataset) and not callable(learned.data):
-        return dataclasses.replace(learned, data=_InMemory())
+    for name in ("data", "prior_data"):
+        if isinstance(getattr(learned, name, None), Mapping):
+            return dataclasses.replace(learned, **{name: _InMemory()})
     return learned

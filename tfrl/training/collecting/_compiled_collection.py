@@ -443,9 +443,8 @@ def _check_experience(learned: Any) -> None:
             f"{_WHERE} `experience` that is collected, Trajectories or Replayed; got "
             f"{type(learned).__name__}"
         )
-    stack = getattr(learned, "frame_stack", None)
-    if stack is not None:
-        raise ValueError(
-            f"{_WHERE} `experience` that keeps stacks of frames as they are; got "
-            f"frame_stack={stack}; leave it out"
-        )
+    for name in ("frame_stack", "prior_data"):
+        given = getattr(learned, name, None)
+        if given is not None:
+            got = f"{name}={given!r:.80}; leave it out"
+            raise ValueError(f"{_WHERE} `experience` without `{name}`; got {got}")
