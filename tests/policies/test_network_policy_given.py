@@ -10,7 +10,13 @@ from agent_examples import new_policy
 from tfrl.agents import _minibatches, train_state
 from tfrl.agents.off_policy import dqn
 from tfrl.core import records
-from tfrl.policies import action_value, actor_critic, host_policy
+from tfrl.policies import (
+    action_value,
+    actor_critic,
+    critics,
+    host_policy,
+    recurrent,
+)
 from tfrl.replay.sampling import transitions
 
 S, L = gym.spaces, keras.layers
@@ -374,3 +380,76 @@ def test_a_network_that_normalizes_is_not_normalized_for():
     np.testing.assert_allclose(
         taken.parameters(seen), policy.parameters(seen), rtol=1e-5, atol=1e-6
     )
+
+
+@keras.saving.register_keras_serializable(package="given_networks")
+class TrainsByDefault(keras.Model):
+    """In training unless told otherwise, with layers that show it."""
+
+    def __init__(self, widths=(4,), **kwargs):
+        super().__init__(**kwargs)
+        self.widths = tuple(widths)
+        self.drop, self.norm = L.Dropout(0.5), L.BatchNormalization()
+        self.outs = [L.Dense(n) for n in self.widths]
+
+    def call(self, inputs, training=True):
+        x = inputs
+        if isinstance(inputs, tuple | list):
+            x = keras.ops.concatenate(inputs, -1)
+        x = self.drop(self.norm(x, training=training), training=training)
+        outputs = [layer(x) for layer in self.outs]
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    def get_config(self):
+        return {**super().get_config(), "widths": self.widths}
+
+
+def wrapped():
+    """Without an argument `training` itself, around one that has it."""
+    return keras.Sequential([keras.Input((3,)), TrainsByDefault()])
+
+
+@pytest.mark.parametrize("make", [TrainsByDefault, wrapped])
+def test_models_that_train_by_default_are_called_as_in_inference(make):
+    network, x = make(), batch_of(BOX, 64).astype(np.float32)
+    policy = values_policy(network)
+    wanted = network(x, training=False)
+    np.testing.assert_allclose(policy.parameters(x), wanted, rtol=1e-5, atol=1e-6)
+    for given in (x, tf.constant(x)):
+        found = policy.act(given, temperature=0.0).actions
+        np.testing.assert_array_equal(found, np.argmax(wanted, -1))
+    told = policy.to_keras()
+    np.testing.assert_allclose(told(x), wanted, rtol=1e-5, atol=1e-6)
+    assert np.abs(told(x, training=True) - wanted).max() > 0.1
+    # Nor did `create` move the statistics of the batches.
+    norm = next(y for y in network._flatten_layers() if hasattr(y, "moving_mean"))
+    np.testing.assert_array_equal(norm.moving_mean, np.zeros(3))
+
+
+def test_actors_critics_and_memories_are_called_as_in_inference():
+    x = batch_of(BOX, 64).astype(np.float32)
+    network = TrainsByDefault((4, 1))
+    policy = pair_policy(network)
+    wanted = network(x, training=False)
+    np.testing.assert_allclose(policy.parameters(x), wanted[0], rtol=1e-5, atol=1e-6)
+    found = policy.values(x)[:, np.newaxis]
+    np.testing.assert_allclose(found, wanted[1], rtol=1e-5, atol=1e-6)
+
+    memory = np.ones((64, 5), np.float32)
+    network = TrainsByDefault((4, 5))
+    policy = recurrent.RecurrentPolicy.create(
+        BOX, S.Discrete(4), network=network, units=5, learner=LEARNER
+    )
+    wanted = network((x, memory), training=False)
+    begins = np.zeros((64, 1), bool)
+    sequences = tf.nest.map_structure(tf.constant, (x[:, None], memory, begins))
+    told = [y[:, 0] for y in policy.state.sequences(sequences)]
+    for found in (policy.outputs(x, tf.constant(memory)), told):
+        for y, expected in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+    network = TrainsByDefault((1,))
+    both = (x, np.ones((64, 2), np.float32))
+    critic = critics.given_critics([network], BOX, 2)
+    wanted = network(both, training=False)[:, 0]
+    np.testing.assert_allclose(critic(both)[0], wanted, rtol=1e-5, atol=1e-6)

@@ -58,7 +58,8 @@ class GivenNetwork(keras.Model):
     def build(self, input_shape: Any) -> None:
         """Builds the model by a call, if it is not, for a nest of `[B, ...]` shapes."""
         if not self.network.built:
-            self.network(_observation_kinds.zeros(self.kinds, input_shape))
+            shown = _observation_kinds.zeros(self.kinds, input_shape)
+            self.network(shown, training=False)
         if self.n_log_stds:
             self.log_std = feedforward.log_std_of(
                 self, self.n_log_stds, self.initial_log_std
@@ -73,9 +74,9 @@ class GivenNetwork(keras.Model):
         """Returns the values, `[B]`."""
         return self._both(observations)[1]
 
-    def call(self, observations: Any) -> Any:
+    def call(self, observations: Any, training: bool = False) -> Any:
         """Returns the parameters, and the values if there are any."""
-        parameters, values = self._both(observations)
+        parameters, values = self._both(observations, training)
         return (parameters, values) if self.has_values else parameters
 
     def dense_layers(self) -> list[Any] | None:
@@ -83,9 +84,9 @@ class GivenNetwork(keras.Model):
         layers = feedforward.layers_of(self.network)
         return layers if layers and all(x.use_bias for x in layers) else None
 
-    def _both(self, observations: Any) -> tuple[Any, Any]:
+    def _both(self, observations: Any, training: bool = False) -> tuple[Any, Any]:
         shown = _observation_kinds.cast(self.kinds, observations)
-        outputs = called_unchanged(self.network, shown)
+        outputs = called_unchanged(self.network, shown, training)
         return self._told(*(outputs if self.has_values else (outputs,)))
 
     def _told(self, parameters: Any, values: Any = None) -> tuple[Any, Any]:
@@ -146,14 +147,15 @@ class GivenRecurrentNetwork(GivenNetwork):
         if not self.network.built:
             shown = _observation_kinds.zeros(self.kinds, input_shape[0])
             rows = tf.nest.flatten(shown)[0].shape[0]
-            self.network((shown, tf.zeros([rows, self.memory_size])))
+            memory = tf.zeros([rows, self.memory_size])
+            self.network((shown, memory), training=False)
         super().build(input_shape)
 
-    def call(self, inputs: Any) -> tuple[Any, ...]:
+    def call(self, inputs: Any, training: bool = False) -> tuple[Any, ...]:
         """Returns parameters, values if any, and memory, of observations and memory."""
         observations, memory = inputs
         shown = _observation_kinds.cast(self.kinds, observations)
-        outputs = called_unchanged(self.network, (shown, memory))
+        outputs = called_unchanged(self.network, (shown, memory), training)
         *outputs, memory = keras.tree.flatten(outputs)
         parameters, values = self._told(*outputs)
         memory = keras.ops.cast(memory, "float32")
@@ -177,7 +179,9 @@ class GivenRecurrentNetwork(GivenNetwork):
         return {**super().get_config(), "memory_size": self.memory_size}
 
 
-def called_unchanged(network: keras.layers.Layer, inputs: Any) -> Any:
+def called_unchanged(
+    network: keras.layers.Layer, inputs: Any, training: bool = False
+) -> Any:
     """Returns what a model says, whose variables then are what they were.
 
     Some layers change theirs at every call, in inference too: `AsKeras` its key.
@@ -185,6 +189,7 @@ def called_unchanged(network: keras.layers.Layer, inputs: Any) -> Any:
     Args:
         network: the model, built.
         inputs: what it is called with.
+        training: Keras' flag, told outright: the `call` of a model may default to True.
 
     Example:
         >>> network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
@@ -192,10 +197,10 @@ def called_unchanged(network: keras.layers.Layer, inputs: Any) -> Any:
         TensorShape([4, 2])
     """
     if not network.non_trainable_variables:
-        return network(inputs)
+        return network(inputs, training=training)
     values = [(variable, variable.value) for variable in network.variables]
     with keras.StatelessScope(state_mapping=values):
-        return network(inputs)
+        return network(inputs, training=training)
 
 
 def unrolled(
@@ -323,7 +328,8 @@ def given(
     try:
         with _seeded(seed):
             outputs = network(
-                shown if memory_size is None else (shown, tf.zeros([2, memory_size]))
+                shown if memory_size is None else (shown, tf.zeros([2, memory_size])),
+                training=False,
             )
     except Exception as error:
         raise ValueError(

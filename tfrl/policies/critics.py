@@ -321,7 +321,7 @@ class GivenCritics(keras.Model):
             shown = _observation_kinds.zeros(self.kinds, input_shape)
         for network in self.networks:
             if not network.built:
-                network(shown)
+                network(shown, training=False)
         super().build(input_shape)
 
     def call(self, inputs: Any, masks: Any = (), training: bool = False) -> Any:  # noqa: ARG002
@@ -452,7 +452,7 @@ def given_critics(
     values = "[B]" if n_outputs is None else f"[B, {n_outputs}]"
     for network in networks:
         try:
-            outputs = network(shown)
+            outputs = network(shown, training=False)
         except Exception as error:
             raise ValueError(
                 f"`create`: `network` expected a critic of {what}, of {space}; got a "
