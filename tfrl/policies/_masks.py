@@ -75,6 +75,11 @@ class MaskedNetwork(keras.Model):
         return getattr(self.network, "n_noise", 0)
 
     @property
+    def support(self) -> Any:
+        """The atoms of a network of distributions over them."""
+        return getattr(self.network, "support", None)
+
+    @property
     def log_std(self) -> Any:
         """The log standard deviations of the network that are learned beside it."""
         return getattr(self.network, "log_std", None)
