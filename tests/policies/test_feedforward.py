@@ -167,3 +167,24 @@ def test_what_reorders_a_row_is_more_than_dense_layers(order):
     )
     found = feedforward.layers_of(network)
     assert (found is None) == (order == "channels_first")
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_files_of_keras_keep_the_strength_of_the_noise(tmp_path):
+    def made():
+        return keras.Sequential([keras.Input([4]), feedforward.NoisyDense(3)])
+
+    model, rng = made(), np.random.default_rng(0)
+    model.set_weights([rng.normal(size=x.shape) for x in model.get_weights()])
+    model.save(tmp_path / "noisy.keras")
+    model.save_weights(tmp_path / "noisy.weights.h5")
+    other = made()
+    other.load_weights(tmp_path / "noisy.weights.h5")
+    for again in (other, keras.models.load_model(tmp_path / "noisy.keras")):
+        for found, wanted in zip(again.weights, model.weights, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    # What Keras alone writes, as of before, is less than the layer.
+    store = {}
+    keras.layers.Dense.save_own_variables(model.layers[0], store)
+    with pytest.raises(ValueError, match="expected 4 variables, but received 2"):
+        model.layers[0].load_own_variables(store)

@@ -28,6 +28,9 @@ _by_columns = contextvars.ContextVar("tfrl_by_columns", default=False)
 # Where the channels of all observations are, whatever Keras' own setting.
 _CHANNELS = "channels_last"
 
+# Weights of a `NoisyDense` layer beside those of a dense one.
+_NOISES = "kernel_noise", "bias_noise"
+
 # Filters, width and stride.
 _CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 
@@ -72,10 +75,7 @@ class NoisyDense(keras.layers.Dense):
         start = keras.initializers.Constant(self.noise / math.sqrt(n))
         self.kernel_noise, self.bias_noise = (
             self.add_weight(shape=shape, initializer=start, name=name)
-            for shape, name in (
-                ((n, self.units), "kernel_noise"),
-                ((self.units,), "bias_noise"),
-            )
+            for shape, name in zip(((n, self.units), (self.units,)), _NOISES, strict=True)
         )
 
     def call(self, inputs: Any, noise: Any = None) -> Any:
@@ -93,6 +93,22 @@ class NoisyDense(keras.layers.Dense):
         outputs = keras.ops.matmul(inputs, self.kernel)
         outputs += keras.ops.matmul(inputs * before, self.kernel_noise) * after
         return self.activation(outputs + self.bias + self.bias_noise * after)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes all weights: those of Keras' dense layer by number, ours by name."""
+        super().save_own_variables(store)
+        for name in _NOISES if self.built else ():
+            store[name] = getattr(self, name)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote.
+
+        Raises:
+            ValueError: if `store` holds other weights, or no strength of the noise.
+        """
+        super().load_own_variables(store)
+        for name in _NOISES if self.built else ():
+            getattr(self, name).assign(store[name])
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import q_learning_examples
@@ -102,3 +103,15 @@ def test_the_twin_and_the_policy_have_the_same_noise():
     expected = softmax(logits(policy.state.params, x, drawn)) @ ATOMS
     found = host.act(x, seed=chance).actions
     np.testing.assert_array_equal(found, expected.argmax(-1))
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_a_file_of_keras_says_what_the_policy_says(tmp_path):
+    policy = q_learning_examples.agent_of(CONFIG).policy
+    policy.to_keras().save(tmp_path / "network.keras")
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    again = keras.models.load_model(tmp_path / "network.keras")
+    np.testing.assert_allclose(again(x), policy.parameters(x), rtol=1e-5, atol=1e-6)
+    kept = {w.path: w for w in again.weights}
+    for name, value in policy.state.params.items():
+        np.testing.assert_array_equal(kept[name], value)
