@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from agent_examples import new_policy
+from plain_graphs import plain_graphs
 
 from tfrl.agents import _minibatches, train_state
-from tfrl.agents.off_policy import dqn
+from tfrl.agents.off_policy import c51, dqn, iqn, qr_dqn, rainbow
 from tfrl.core import records
 from tfrl.policies import (
     action_value,
@@ -453,3 +454,48 @@ def test_actors_critics_and_memories_are_called_as_in_inference():
     critic = critics.given_critics([network], BOX, 2)
     wanted = network(both, training=False)[:, 0]
     np.testing.assert_allclose(critic(both)[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+class Unregistered(L.Layer):
+    """Of a class that Keras does not know by name."""
+
+    def __init__(self, units=8, **kwargs):
+        super().__init__(**kwargs)
+        self.units, self.dense = units, L.Dense(units)
+
+    def build(self, input_shape):
+        self.dense.build(input_shape)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+@pytest.mark.filterwarnings("ignore:`build..` was called on layer")
+@pytest.mark.parametrize("make", [Unregistered, Own])
+@pytest.mark.parametrize(
+    ("config", "width"),
+    [
+        (c51.C51(n_atoms=5), 20),
+        (rainbow.Rainbow(n_atoms=5), 20),
+        (qr_dqn.QRDQN(n_quantiles=5), 20),
+        (iqn.IQN(hidden_units=(8,)), 8),
+    ],
+    ids=["C51", "Rainbow", "QRDQN", "IQN"],
+)
+def test_values_of_distributions_are_learned_and_exported(config, width, make):
+    agent = config.create(BOX, S.Discrete(4), network=make(width), seed=0)
+    rng, ones = np.random.default_rng(0), np.ones(4, np.float32)
+    seen = rng.normal(size=(2, 4, 3)).astype(np.float32)
+    data = records.Transition(seen[0], np.arange(4), ones, 0.9 * ones, seen[1])
+    with plain_graphs():
+        learned, info = agent.update(transitions.Sample(data, None, ones, ones))
+    assert np.isfinite(info["loss"])
+    for name, value in learned.policy.state.params.items():
+        assert np.any(value != agent.policy.state.params[name]), name
+    model = learned.policy.to_keras()
+    assert model.output_shape == (None, 4)
+    wanted = learned.policy.parameters(seen[0])
+    np.testing.assert_allclose(model(seen[0]), wanted, rtol=1e-5, atol=1e-6)

@@ -117,8 +117,12 @@ def rebuilt(layer: keras.layers.Layer) -> keras.layers.Layer:
         >>> [weight.shape for weight in rebuilt(layer).get_weights()]
         [(3, 2), (2,)]
     """
-    parts = [x for x in vars(layer).values() if isinstance(x, keras.layers.Layer)]
-    kinds = {type(x).__name__: type(x) for x in (layer, *parts)}
+    # Classes that Keras does not know by name, however deep within.
+    kinds = {
+        kind.__name__: kind
+        for kind in map(type, layer._flatten_layers())
+        if not kind.__module__.startswith("keras.")
+    }
     try:
         other = keras.saving.deserialize_keras_object(
             keras.saving.serialize_keras_object(layer), kinds, safe_mode=False

@@ -222,11 +222,6 @@ class DistributedValues(_Around):
 
         return [*layers[:-1], (mean(kernel), mean(bias), activation)]
 
-    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
-        """Returns the shape of the values."""
-        rows, width = self.network.compute_output_shape(input_shape)
-        return rows, width // self.n_atoms
-
 
 @_SERIALIZABLE
 class ImplicitQuantiles(_Around):
@@ -323,11 +318,6 @@ class ImplicitQuantiles(_Around):
         """Returns the values of all choices, `[B, n_choices]`."""
         found = self.distributions(observations, tf.constant(self.midpoints))
         return tf.reduce_mean(found, axis=-1)
-
-    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
-        """Returns the shape of the values."""
-        rows, _ = self.network.compute_output_shape(input_shape)
-        return rows, self.config["n_choices"]
 
 
 def _built(network: _Around) -> Any:
