@@ -499,3 +499,57 @@ def test_values_of_distributions_are_learned_and_exported(config, width, make):
     assert model.output_shape == (None, 4)
     wanted = learned.policy.parameters(seen[0])
     np.testing.assert_allclose(model(seen[0]), wanted, rtol=1e-5, atol=1e-6)
+
+
+SHIFTED = S.Dict(k=S.Discrete(4, start=50), m=S.MultiDiscrete([2, 3], start=[-7, 9]))
+
+
+def embedded(n_rows, first=0, memory=None):
+    """A model that looks choices up in a table of so many rows."""
+    inputs = {
+        name: keras.Input(shape, dtype="int64", name=name)
+        for name, shape in (("k", []), ("m", [2]))
+    }
+    found = L.Embedding(n_rows, 4)(inputs["k"] - first)
+    outputs = L.Dense(4)(found)
+    if memory is None:
+        return keras.Model(inputs, outputs)
+    known = keras.Input([memory])
+    return keras.Model((inputs, known), (outputs, known + 1.0))
+
+
+def test_choices_come_as_the_space_has_them():
+    x, network = batch_of(SHIFTED, 20), embedded(4, first=50)
+    policy = values_policy(network, SHIFTED)
+    wanted = network(tf.nest.map_structure(tf.constant, x))
+    np.testing.assert_allclose(policy.parameters(x), wanted, rtol=1e-5, atol=1e-6)
+    told = policy.to_keras()(tf.nest.map_structure(tf.constant, x))
+    np.testing.assert_allclose(told, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_models_are_tried_on_the_lowest_and_the_highest_choices():
+    shown = []
+    watch = L.Lambda(lambda x: (shown.append(x), L.Dense(4)(x["m"]))[1])
+    with pytest.raises(ValueError, match="`network` expected"):
+        values_policy(keras.Sequential([watch, L.Reshape((2, 2))]), SHIFTED)
+    np.testing.assert_array_equal(shown[-1]["k"], [50, 53])
+    np.testing.assert_array_equal(shown[-1]["m"], [[-7, 9], [-6, 11]])
+    tried = r"of Dict.*a call that fails on .* lowest and the highest choices: .*53 is"
+    with pytest.raises(ValueError, match=tried):
+        values_policy(embedded(53), SHIFTED)
+    assert values_policy(embedded(54), SHIFTED).head.n_outputs == 4
+
+
+def test_memories_are_exported_where_choices_are_looked_up():
+    for space in (SHIFTED, S.Dict({"action_mask": S.MultiBinary(4), **SHIFTED})):
+        policy = recurrent.RecurrentPolicy.create(
+            *(space, S.Discrete(4)),
+            units=3,
+            learner=LEARNER,
+            network=embedded(4, 50, 3),
+        )
+        x, memory = batch_of(space), tf.zeros([5, 3])
+        x = tf.nest.map_structure(tf.constant, x)
+        wanted, found = policy.outputs(x, memory), policy.to_keras()((x, memory))
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -10,7 +10,8 @@ import tensorflow as tf
 from agent_examples import assert_close, two_replicas
 from plain_graphs import plain_graphs
 
-from tfrl.agents.off_policy import c51, dqn, iqn, qr_dqn, sac
+from tfrl.agents.off_policy import c51, dqn, iqn, qr_dqn, rainbow, sac
+from tfrl.agents.offline import bc
 from tfrl.agents.on_policy import policy_gradient, ppo
 from tfrl.core import records
 from tfrl.environments import vector
@@ -416,3 +417,45 @@ def test_networks_are_told_apart_and_saved(tmp_path):
     network = agent.policy.state.model_def
     assert isinstance(network, _masks.MaskedNetwork)
     assert network.architecture != network.network.architecture
+
+
+GOES_ON = {
+    "PPO": (ppo.PPO(normalize_observations=True), ppo.PPO(gamma=0.9)),
+    "BC": (bc.BC(), ppo.PPO()),
+    "memory": (
+        ppo.PPO(memory="gru", memory_units=4, minibatch_size=128),
+        ppo.PPO(memory="own", memory_units=8, minibatch_size=128),
+    ),
+    "DQN": (dqn.DQN(), dqn.DQN(double=True)),
+    "C51": (c51.C51(), c51.C51(double=True)),
+    "QRDQN": (qr_dqn.QRDQN(), qr_dqn.QRDQN(double=True)),
+    "Rainbow": (rainbow.Rainbow(), c51.C51()),
+}
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+@pytest.mark.parametrize("kind", GOES_ON)
+def test_what_was_learned_goes_on_with_other_settings(kind, is_masked):
+    old, new = GOES_ON[kind]
+    spaces = space_of(4) if is_masked else BOX, HEADS["discrete"][0]
+    given = seen([4], np.random.default_rng(0), 5)
+    given = given if is_masked else given["observation"]
+    policy = old.create(*spaces, seed=1).policy
+    if policy.observation_moments:
+        policy = policy.update_moments(given, tf.ones([5]))
+    network = policy.to_keras(as_network=True)
+    other = new.create(*spaces, network=network, seed=2).policy
+    state = policy.initial_state(5)
+    wanted, found = (x.outputs(given, state)[0] for x in (policy, other))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert np.isneginf(wanted).any() == is_masked
+    is_mean = kind in ("C51", "QRDQN", "Rainbow")
+    if is_masked or is_mean:
+        with pytest.raises(ValueError, match=r"give `policy.to_keras\(as_network"):
+            new.create(*spaces, network=policy.to_keras())
+
+
+def test_implicit_quantiles_are_no_network_of_one_agent_for_another():
+    policy = iqn.IQN().create(BOX, S.Discrete(4)).policy
+    with pytest.raises(ValueError, match="`as_network` expected False of implicit"):
+        policy.to_keras(as_network=True)

@@ -178,6 +178,8 @@ def check_same_answers(
 
     fault, asked = "", False
     for arguments in _random_batches(_input_specs(layer)):
+        if hasattr(layer, "of_space"):  # of a policy, around a network of the user's
+            arguments[""] = layer.of_space(arguments[""])
         wanted = answer(layer, arguments)
         if isinstance(wanted, str):
             fault = wanted

@@ -1,4 +1,4 @@
-"""Keras models around networks: of a user's for a policy, of a policy's for a user."""
+"""Keras models around networks of users, by which policies act and learn."""
 
 import contextlib
 import random
@@ -12,8 +12,18 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import spaces
-from tfrl.policies import _observation_kinds, feedforward
-from tfrl.stats import moments
+from tfrl.policies import (
+    _masks,
+    _observation_kinds,
+    feedforward,
+    value_distributions,
+)
+
+# What networks are tried on, for messages.
+PROBES = "two rows, of zeros and of the lowest and the highest choices"
+
+# The remedy where the network of another agent does not fit.
+_AS_NETWORK = "; of another agent give `policy.to_keras(as_network=True)`"
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -58,7 +68,7 @@ class GivenNetwork(keras.Model):
     def build(self, input_shape: Any) -> None:
         """Builds the model by a call, if it is not, for a nest of `[B, ...]` shapes."""
         if not self.network.built:
-            shown = _observation_kinds.zeros(self.kinds, input_shape)
+            shown = _observation_kinds.probes(self.kinds, input_shape)
             self.network(shown, training=False)
         if self.n_log_stds:
             self.log_std = feedforward.log_std_of(
@@ -83,6 +93,13 @@ class GivenNetwork(keras.Model):
         """Returns the float32 dense layers that alone lead to the parameters."""
         layers = feedforward.layers_of(self.network)
         return layers if layers and all(x.use_bias for x in layers) else None
+
+    def of_space(self, inputs: Any) -> Any:
+        """Returns floats of the inputs' shapes as what the network can be called with.
+
+        Where the space has choices, they become some: the user's may index by them.
+        """
+        return _observation_kinds.choices(self.kinds, inputs)
 
     def _both(self, observations: Any, training: bool = False) -> tuple[Any, Any]:
         shown = _observation_kinds.cast(self.kinds, observations)
@@ -145,7 +162,7 @@ class GivenRecurrentNetwork(GivenNetwork):
     def build(self, input_shape: Any) -> None:
         """Builds the model as `GivenNetwork` does, for observations and memory."""
         if not self.network.built:
-            shown = _observation_kinds.zeros(self.kinds, input_shape[0])
+            shown = _observation_kinds.probes(self.kinds, input_shape[0])
             rows = tf.nest.flatten(shown)[0].shape[0]
             memory = tf.zeros([rows, self.memory_size])
             self.network((shown, memory), training=False)
@@ -160,6 +177,10 @@ class GivenRecurrentNetwork(GivenNetwork):
         parameters, values = self._told(*outputs)
         memory = keras.ops.cast(memory, "float32")
         return (parameters, values, memory) if self.has_values else (parameters, memory)
+
+    def of_space(self, inputs: Any) -> Any:
+        """Returns what `GivenNetwork.of_space` does, of observations and memory."""
+        return _observation_kinds.choices(self.kinds, inputs[0]), inputs[1]
 
     def sequences(self, inputs: Any) -> tuple[Any, ...]:
         """Returns what the network says to sequences; see `RecurrentNetwork`."""
@@ -275,6 +296,34 @@ def _task(widths: list[int], has_values: bool, memory_size: int | None) -> str:
     return f"to map {taken} to {told}"
 
 
+def has_layer(network: keras.layers.Layer, kind: type) -> bool:
+    """Whether a layer of this kind is somewhere in a network."""
+    return any(isinstance(x, kind) for x in network._flatten_layers())
+
+
+def _probed(network: keras.layers.Layer, shown: Any, seed: int, what: str) -> Any:
+    """What a network says to two rows, if it is one that an agent can have."""
+    if has_layer(network, _masks.MaskedNetwork):
+        raise ValueError(
+            f"`create`: `network` expected {what}, without the mask of actions, which "
+            f"the agent applies itself; got a model with one{_AS_NETWORK}"
+        )
+    try:
+        with _seeded(seed):
+            outputs = network(shown, training=False)
+    except Exception as error:
+        raise ValueError(
+            f"`create`: `network` expected {what}; got a call that fails on {PROBES}: "
+            f"{_line(error):.300}"
+        ) from error
+    if network.losses:
+        raise ValueError(
+            "`create`: `network` expected a model without regularizers, which are no "
+            "part of an agent's loss; got some; leave them out"
+        )
+    return outputs
+
+
 def given(
     network: Any,
     observation_space: gym.Space,
@@ -324,23 +373,10 @@ def given(
     )
     specs = spaces.spec_from_space(observation_space)
     shapes = tf.nest.map_structure(lambda x: (2, *x.shape), specs)
-    shown = _observation_kinds.zeros(kinds, shapes)
-    try:
-        with _seeded(seed):
-            outputs = network(
-                shown if memory_size is None else (shown, tf.zeros([2, memory_size])),
-                training=False,
-            )
-    except Exception as error:
-        raise ValueError(
-            f"`create`: `network` expected {what}, of {observation_space}; got a call "
-            f"that fails on two rows of zeros: {_line(error):.300}"
-        ) from error
-    if network.losses:
-        raise ValueError(
-            "`create`: `network` expected a model without regularizers, which are no "
-            "part of an agent's loss; got some; leave them out"
-        )
+    shown = _observation_kinds.probes(kinds, shapes)
+    if memory_size is not None:
+        shown = shown, tf.zeros([2, memory_size])
+    outputs = _probed(network, shown, seed, f"{what}, of {observation_space}")
     if memory_size is not None:
         *parts, last = keras.tree.flatten(outputs)
         is_kept = tuple(getattr(last, "shape", ())) == (2, memory_size)
@@ -351,9 +387,10 @@ def given(
     fits = len(found) == 1 + has_values and found[0] in [(2, n) for n in widths]
     if not (fits and is_kept) or found[1:] not in ([], [(2,)], [(2, 1)]):
         got = tf.nest.map_structure(lambda x: list(np.shape(x)), outputs)
+        has_means = has_layer(network, value_distributions._Around)
         raise ValueError(
             f"`create`: `network` expected {what}; got shapes {got} of two rows of "
-            "observations"
+            f"observations{_AS_NETWORK if has_means else ''}"
         )
     n_beside = 0 if log_std is None else head.n_outputs - int(found[0][1])
     beside: Any = has_values, n_beside, log_std or 0.0
@@ -366,113 +403,3 @@ def given(
         free = free, (None, memory_size)
     built.build(free)
     return built
-
-
-@_SERIALIZABLE
-class ObservationNormalization(keras.layers.Layer):
-    """Normalizes as `RunningMoments` do, by moments that do not change any more.
-
-    Args:
-        **kwargs: of `keras.layers.Layer`.
-
-    Example:
-        >>> layer = ObservationNormalization()
-        >>> layer.build((None, 1))
-        >>> layer.set_weights([np.array([2.0]), np.array([4.0]), np.array(9.0)])
-        >>> layer(np.array([[6.0]], np.float32)).numpy().round(3)
-        array([[2.]], dtype=float32)
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)
-
-    def build(self, input_shape: Any) -> None:
-        """Creates the moments for inputs of `[B, *shape]`."""
-        self.mean, self.variance, self.count = (
-            self.add_weight(
-                shape=shape,
-                initializer="zeros",
-                trainable=False,
-                dtype="float64",
-                autocast=False,
-                name=name,
-            )
-            for name, shape in (
-                ("mean", input_shape[1:]),
-                ("variance", input_shape[1:]),
-                ("count", ()),
-            )
-        )
-
-    def call(self, inputs: Any) -> tf.Tensor:
-        """Normalizes `[B, *shape]`."""
-        known = moments.RunningMoments(
-            *(tf.convert_to_tensor(x) for x in (self.count, self.mean, self.variance))
-        )
-        return known.normalize(inputs)
-
-    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
-        """The shape and dtype of the inputs."""
-        return keras.KerasTensor(inputs.shape, inputs.dtype)
-
-
-def check_takes_raw(where: str, network: keras.layers.Layer) -> None:
-    """Raises a ValueError if a network normalizes observations by itself.
-
-    Args:
-        where: the asking class, for the message.
-        network: of a policy that is to normalize them.
-    """
-    layers = network._flatten_layers()
-    if any(isinstance(layer, ObservationNormalization) for layer in layers):
-        raise ValueError(
-            f"`{where}`: `normalize_observations` expected False where `network` "
-            "normalizes them by itself, as what `to_keras` returns does; got True; "
-            "leave it out, and the moments stay those of the network"
-        )
-
-
-def keras_policy(
-    network: keras.Model,
-    kinds: Any,
-    observation_moments: Any,
-    name: str | None = None,
-    units: int | None = None,
-) -> keras.Model:
-    """Returns a functional model from observations to what a network makes of them.
-
-    Args:
-        network: which the model takes over.
-        kinds: description of its observations.
-        observation_moments: as a policy has them.
-        name: of the model; "policy" if None.
-        units: size of the memory that the network takes beside the observations.
-
-    Returns:
-        The model; see `NetworkPolicy.to_keras`.
-
-    Example:
-        >>> network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
-        >>> keras_policy(network, ["flat", [3]], ()).input_shape
-        (None, 3)
-    """
-    shape = network.get_build_config()["input_shape"]
-    memory = () if units is None else (keras.Input((units,), name="memory"),)
-    inputs = _observation_kinds.inputs(kinds, shape[0] if memory else shape)
-    leaves = tf.nest.flatten(inputs)
-    if observation_moments:
-        leaves = [
-            _normalization(kept)(leaf) if kept else leaf
-            for kept, leaf in zip(observation_moments, leaves, strict=True)
-        ]
-    taken = tf.nest.pack_sequence_as(inputs, leaves)
-    outputs = network((taken, *memory) if memory else taken)
-    inputs = (inputs, *memory) if memory else inputs
-    return keras.Model(inputs, outputs, name="policy" if name is None else name)
-
-
-def _normalization(known: moments.RunningMoments) -> ObservationNormalization:
-    layer = ObservationNormalization()
-    layer.build((None, *known.mean.shape))
-    layer.set_weights([known.mean, known.variance, known.count])
-    return layer

@@ -112,6 +112,12 @@ class MaskedNetwork(keras.Model):
         rest, _ = self.parted(observations)
         return self.network.distributions(rest, *args, **kwargs)
 
+    def of_space(self, inputs: Any) -> Any:
+        """Returns what the same of `GivenNetwork` does, with a memory or without."""
+        if isinstance(inputs, dict):
+            return _observation_kinds.choices(self.kinds, inputs)
+        return _observation_kinds.choices(self.kinds, inputs[0]), *inputs[1:]
+
     def parted(self, observations: Any) -> tuple[Any, Any]:
         """Returns what the network sees, and the mask."""
         rest = {key: part for key, part in observations.items() if key != MASK}

@@ -138,13 +138,36 @@ def cast(kind: list[Any], observations: Any) -> Any:
     return mapped(leaf, kind, observations)
 
 
-def zeros(kind: list[Any], shapes: Any) -> Any:
-    """Returns zeros for a nest of shapes, of one row where the batch is unknown."""
+def probes(kind: list[Any], shapes: Any) -> Any:
+    """Returns rows to try a network on, one where the batch is unknown.
+
+    Choices are the lowest and the highest in turn, all else is zeros.
+
+    Args:
+        kind: description of the space.
+        shapes: nest of `[B, *shape]`.
+    """
 
     def leaf(kind: list[Any], shape: Any, _: Any) -> Any:
-        return tf.zeros([shape[0] or 1, *shape[1:]], _DTYPES[kind[0]])
+        shape = [shape[0] or 1, *shape[1:]]
+        if kind[0] != "one_hot":
+            return tf.zeros(shape, _DTYPES[kind[0]])
+        lowest, sizes = np.array(kind[2], np.int64), np.array(kind[1], np.int64)
+        return tf.constant(np.resize([lowest, lowest + sizes - 1], shape))
 
     return mapped(leaf, kind, shapes)
+
+
+def choices(kind: list[Any], nest: Any) -> Any:
+    """Returns a nest of tensors whose numbers for choices are choices of the space."""
+
+    def leaf(kind: list[Any], value: Any, _: Any) -> Any:
+        if kind[0] != "one_hot":
+            return value
+        sizes, starts = (np.reshape(x, value.shape[1:]) for x in kind[1:])
+        return starts + tf.cast(tf.abs(100.0 * value), tf.int64) % sizes
+
+    return mapped(leaf, kind, nest)
 
 
 def inputs(kind: list[Any], shapes: Any) -> Any:

@@ -314,11 +314,11 @@ class GivenCritics(keras.Model):
     def build(self, input_shape: Any) -> None:
         """Builds the models by a call, for the shapes of what is called with."""
         if self.n_features:
-            shown: Any = _observation_kinds.zeros(self.kinds, input_shape[0])
+            shown: Any = _observation_kinds.probes(self.kinds, input_shape[0])
             rows = tf.nest.flatten(shown)[0].shape[0]
             shown = shown, tf.zeros([rows, self.n_features])
         else:
-            shown = _observation_kinds.zeros(self.kinds, input_shape)
+            shown = _observation_kinds.probes(self.kinds, input_shape)
         for network in self.networks:
             if not network.built:
                 network(shown, training=False)
@@ -445,7 +445,7 @@ def given_critics(
     )
     specs = spaces.spec_from_space(space)
     shapes = tf.nest.map_structure(lambda x: (2, *x.shape), specs)
-    shown: Any = _observation_kinds.zeros(kinds, shapes)
+    shown: Any = _observation_kinds.probes(kinds, shapes)
     shown = (shown, tf.zeros([2, n_features])) if n_features else shown
     wanted = [(2,), (2, 1)] if n_outputs is None else [(2, n_outputs)]
     what = f"(observations, features [B, {n_features}])" if n_features else "them"
@@ -456,7 +456,7 @@ def given_critics(
         except Exception as error:
             raise ValueError(
                 f"`create`: `network` expected a critic of {what}, of {space}; got a "
-                "call that fails on two rows of zeros: "
+                f"call that fails on {_keras_models.PROBES}: "
                 f"{_keras_models._line(error):.300}"
             ) from error
         if tuple(getattr(outputs, "shape", ())) not in wanted or network.losses:

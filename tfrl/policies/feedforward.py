@@ -75,7 +75,9 @@ class NoisyDense(keras.layers.Dense):
         start = keras.initializers.Constant(self.noise / math.sqrt(n))
         self.kernel_noise, self.bias_noise = (
             self.add_weight(shape=shape, initializer=start, name=name)
-            for shape, name in zip(((n, self.units), (self.units,)), _NOISES, strict=True)
+            for shape, name in zip(
+                ((n, self.units), (self.units,)), _NOISES, strict=True
+            )
         )
 
     def call(self, inputs: Any, noise: Any = None) -> Any:

@@ -15,6 +15,7 @@ from tfrl.policies import (
     _keras_models,
     _masks,
     _observation_kinds,
+    _policy_models,
     host_policy,
     policy,
 )
@@ -82,7 +83,7 @@ class NetworkPolicy(pytree.PyTreeNode):
         else:
             built = _keras_models.given(network, seen, spaces[1], head, **given)
             if normalize_observations:
-                _keras_models.check_takes_raw(cls.__name__, built)
+                _policy_models.check_takes_raw(cls.__name__, built)
         if whole is not None:
             built = _masks.around(built, whole, head)
         moments = _observation_kinds.moments_of(
@@ -307,7 +308,9 @@ class NetworkPolicy(pytree.PyTreeNode):
         variable = getattr(self.state.model_def, "log_std", None)
         return None if variable is None else self.state.params[variable.path]
 
-    def to_keras(self, name: str | None = None) -> keras.Model:
+    def to_keras(
+        self, name: str | None = None, *, as_network: bool = False
+    ) -> keras.Model:
         """Returns a functional Keras model of the network, with its trained weights.
 
         It takes raw observations, a nest of `[B, *shape]` as the space has it, images
@@ -320,22 +323,28 @@ class NetworkPolicy(pytree.PyTreeNode):
 
         Args:
             name: of the model, such as where several go into one; "policy" if None.
+            as_network: return what an agent takes as `network=`. It differs where the
+                agent adds something itself: masks of actions, which the model then
+                neither takes nor applies, and the means of `C51`, `QRDQN` and
+                `Rainbow`, in whose place it returns logits or quantiles.
 
         Returns:
             The model.
 
         Raises:
             TypeError: if `name` is no text.
-            ValueError: in a graph, where no variables can be made.
+            ValueError: in a graph, where no variables can be made; if `as_network` is
+                asked for of `IQN`, whose quantiles have layers of their own.
         """
         # The network keeps its name, by which its weights go.
         checks.check_type("to_keras", "name", name, str | None, "a str or None")
-        return _keras_models.keras_policy(
+        return _policy_models.keras_policy(
             self.state.to_keras(),
             self.kinds,
             self.observation_moments,
             name,
             getattr(self, "units", None),
+            as_network,
         )
 
     def normalize(self, observations: Any) -> Any:

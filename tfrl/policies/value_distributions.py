@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import initializers
+from tfrl.policies import _observation_kinds
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -123,6 +124,10 @@ class _Around(keras.Model):
     def n_noise(self) -> int:
         """Returns how many numbers the noise in the weights is made of."""
         return getattr(self.network, "n_noise", 0)
+
+    def of_space(self, inputs: Any) -> Any:
+        """Returns what the same of a network of the user's does; see `GivenNetwork`."""
+        return _observation_kinds.choices(self.kinds, inputs)
 
     def dense_layers(self) -> list[Any] | None:
         """Returns the layers, if they are dense ones of float32 and nothing else."""

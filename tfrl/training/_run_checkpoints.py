@@ -71,7 +71,7 @@ class RunCheckpoints:
                 "`Trainer`: `agent` expected the settings that the run was made with, "
                 f"and that it records; got {', '.join(told)}; make the trainer with "
                 "them, or begin from the weights of that agent alone, by `network=` of "
-                "its `policy.to_keras()`"
+                "its `policy.to_keras(as_network=True)`"
             )
         found = named_arrays.array_differences(
             _described(agent), self._like, ("after it", "before")

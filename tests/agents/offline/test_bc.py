@@ -303,6 +303,18 @@ def test_another_agent_goes_on_with_the_network_and_an_optimizer_of_its_own(name
     assert np.any(learned.policy.values(x) != new.values(x))
 
 
+def test_squash_is_the_agents_and_not_the_networks():
+    box, x = gym.spaces.Box(0.0, 10.0, (1,)), np.ones((3, 3), np.float32)
+    cloned = bc.BC(squash=True).create(BOX, box, seed=0).policy
+    network, drawn = cloned.to_keras(as_network=True), []
+    for squash in (True, False):
+        began = ppo.PPO(squash=squash).create(BOX, box, network=network).policy
+        drawn.append(began.act(x, seed=1).actions)
+    wanted = cloned.act(x, seed=1).actions
+    np.testing.assert_allclose(drawn[0], wanted, rtol=1e-5)
+    assert np.abs(drawn[1] - wanted).max() > 0.1
+
+
 @pytest.mark.slow
 def test_clones_an_expert_that_balances_the_pole():
     """From 20 episodes of a linear rule to the full 500 steps in new ones."""

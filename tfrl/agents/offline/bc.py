@@ -36,7 +36,8 @@ class BC:
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the policy.
         activation: of the policy.
-        squash: squash continuous actions by tanh instead of clipping them.
+        squash: squash continuous actions by tanh instead of clipping them. An agent
+            that goes on with the network is to have the same setting.
         log_std: initial log standard deviation of continuous actions.
 
     Example:
@@ -74,7 +75,8 @@ class BC:
 
         Its network has a critic too, which cloning leaves as it was: an agent that
         learns on, such as PPO's, can begin with it, by an optimizer of its own:
-        `PPO().create(..., network=agent.policy.to_keras())`.
+        `PPO().create(..., network=agent.policy.to_keras(as_network=True))`. Give
+        it the same `squash`, which is no part of the network.
 
         Args:
             observation_space: of one environment.
