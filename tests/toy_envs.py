@@ -1,8 +1,10 @@
-"""A small deterministic environment in several observation spaces."""
+"""A small deterministic environment in several observation spaces; a strict one."""
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from tfrl._internal import allowed_actions, gym_checks
 
 S = gym.spaces
 BOX = S.Box(-np.inf, np.inf, (3,), np.float32)
@@ -81,3 +83,46 @@ def act(observations):
     """Raw actions that depend on nothing but the observation of their row."""
     box = box_of(observations).astype(np.float64)
     return (np.floor(box.sum(-1) * 1e4) % 3).astype(np.int32)
+
+
+class Strict(gym.Env):
+    """Allows one half of the options, drawn anew in each step, and refuses others.
+
+    Args:
+        actions: the space.
+        tell: "method", "info" or "observation", where the mask is.
+    """
+
+    def __init__(self, actions=None, tell="method"):
+        self.action_space = actions or gym.spaces.Discrete(4)
+        self.observation_space = gym.spaces.Box(-10.0, 10.0, (2,))
+        self.counts, self.tell = gym_checks.option_counts(self.action_space), tell
+        if tell == "method":
+            self.action_masks = lambda: self.mask
+        n_options = sum(self.counts)
+        if tell == "observation":
+            mask = gym.spaces.MultiBinary(n_options)
+            parts = {"action_mask": mask, "observation": self.observation_space}
+            self.observation_space = gym.spaces.Dict(parts)
+
+    def answer(self):
+        pieces = [self.np_random.permutation(n) < (n + 1) // 2 for n in self.counts]
+        self.mask = np.concatenate(pieces).astype(np.int8)
+        seen = self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
+        if self.tell == "observation":
+            seen = {"action_mask": self.mask.copy(), "observation": seen}
+        return seen, {"action_mask": self.mask.copy()} if self.tell == "info" else {}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.n_steps = 0
+        return self.answer()
+
+    def step(self, action):
+        batch = gym_checks.mapped(lambda x: np.asarray(x)[None], action)
+        mask = self.mask[None]
+        if allowed_actions.forbidden(self.action_space, batch, mask).any():
+            raise ValueError(f"illegal move {action}")
+        self.n_steps += 1
+        seen, info = self.answer()
+        return seen, 1.0, self.n_steps > self.np_random.integers(4, 9), False, info

@@ -14,8 +14,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from faulty_envs import Sound, odd
+from toy_envs import Strict
 
-from tfrl.environments import _contracts, _episodes, compiled, env_check
+from tfrl.environments import (
+    _contracts,
+    _episodes,
+    action_masks,
+    compiled,
+    env_check,
+)
 
 S = gym.spaces
 
@@ -358,3 +365,20 @@ def test_of_compiled_environments_their_own_check_is_named():
     for given in (env, compiled.as_vector_env(env, 1)):
         with pytest.raises(TypeError, match="`check_env`: `env` .*; of compiled env"):
             env_check.check_env(given)
+
+
+@pytest.mark.parametrize(
+    ("tell", "wrap"),
+    [
+        ("method", lambda env: env),
+        ("info", lambda env: env),
+        ("observation", lambda env: env),
+        ("method", action_masks.ActionMasks),
+        ("info", action_masks.ActionMasks),
+        ("info", lambda env: gym.wrappers.TimeLimit(env, 5)),
+    ],
+)
+def test_only_what_masks_allow_is_played(tell, wrap):
+    parts = S.MultiDiscrete([3, 4]), S.Box(-1.0, 1.0, (1,))
+    for space in (S.Discrete(4), parts[0], S.Tuple(parts)):
+        assert check(lambda x=space: wrap(Strict(x, tell)), n_steps=200).errors == ()

@@ -8,8 +8,10 @@ import keras
 import numpy as np
 import pytest
 import refusals
+from gymnasium.vector import SyncVectorEnv
 from refusals import bad
 from tiny_agents import MAKE, Tiny, assert_same, assert_same_rows, build, stop_in
+from toy_envs import Strict
 
 from tfrl import agents, rl_trainer, schedules
 from tfrl.agents.off_policy import dqn
@@ -19,6 +21,7 @@ from tfrl.environments import compiled, vector
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import _plan, cadence, doctor, experience, saved_run, trainer
+from tfrl.training.collecting import recording
 
 REPLAYED = experience.Replayed(200, 8, n_steps=8, learning_starts=24, n_step_returns=2)
 INTERVALS = cadence.Intervals(
@@ -438,6 +441,30 @@ def test_what_is_cloned_fits_the_environment(tmp_path, columns, match):
     learned = experience.FromDataset({**data, **columns}, 4)
     with pytest.raises(ValueError, match=f"`FromDataset`: `data` expected .*{match}"):
         build(tmp_path / "run", agent=bc.BC(hidden_units=(4,)), experience=learned)
+
+
+@pytest.mark.parametrize("agent", [bc.BC(), iql.IQL(), agents.DiscreteCQL()])
+def test_rows_do_what_their_masks_allow(tmp_path, agent):
+    def make(n_envs, space=None):
+        return SyncVectorEnv([lambda: Strict(space, "observation")] * n_envs)
+
+    envs = make(2)
+    rows = recording.record_transitions(None, envs, 40)
+    masks = {
+        name: rows[name]["action_mask"]
+        for name in ("observations", "next_observations")
+    }
+    masks["next_observations"][rows["terminated"]] = 0
+    learned = experience.FromDataset(rows, 4, n_batches=1)
+    given = {"agent": agent, "make_envs": make, "experience": learned}
+    with build(tmp_path / "fine", **given) as running:
+        running.gather()
+    taken = rows["actions"][7]
+    masks["observations"][7, taken] = 0
+    match = rf"actions that observations\['action_mask'\] of .*; got {taken} in row 7;"
+    with pytest.raises(ValueError, match=f"`FromDataset`: `data` expected {match}"):
+        build(tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_learner_of_data_sets_asks_for_one(tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tfrl._internal import gym_checks
+from tfrl.environments import _shown_masks
 
 Fault = tuple[str, str]
 _IMAGE_SIDE = 16
@@ -139,7 +140,8 @@ def faults_of_returns(env: Any, seed: int) -> Iterator[Fault]:
         yield "seed_not_kept", told
     space = copy.deepcopy(inner.action_space)
     space.seed(seed)
-    found = inner.step(space.sample())
+    chance = np.random.default_rng(seed)
+    found = inner.step(_shown_masks.allowed(inner, *found, space.sample(), chance))
     if not isinstance(found, tuple) or len(found) != 5:
         told = gym_checks.described(found)
         expected = "(observation, reward, terminated, truncated, info)"

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tfrl._internal import gym_checks
-from tfrl.environments import _contracts
+from tfrl.environments import _contracts, _shown_masks
 
 _LONG = 64
 _ACTION_SEED = 7
@@ -63,17 +63,20 @@ def play(
     ends: list[tuple[int, bool]] = []
     length = 0
     try:
-        observation, _ = env.reset(seed=seed)
+        observation, info = env.reset(seed=seed)
         rows.append((_frozen(observation),))
-        for action in _actions(env.action_space, n_steps):
+        asked = env.env if isinstance(env, Watch) else env
+        chance = np.random.default_rng(_ACTION_SEED)
+        for drawn in _actions(env.action_space, n_steps):
+            action = _shown_masks.allowed(asked, observation, info, drawn, chance)
             between(observation)
-            observation, reward, terminated, truncated, _ = env.step(action)
+            observation, reward, terminated, truncated, info = env.step(action)
             rows.append((_frozen(observation), _frozen(reward), terminated, truncated))
             length += 1
             if terminated or truncated:
                 ends.append((length, bool(truncated)))
                 length = 0
-                observation, _ = env.reset()
+                observation, info = env.reset()
                 rows.append((_frozen(observation),))
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
@@ -90,6 +93,7 @@ class Watch:
         action_space: of it.
 
     Attributes:
+        env: the environment.
         faults: of each kind the first.
         n_steps: how many steps there were.
         n_different: how many different observations there were, at most 2.
@@ -100,7 +104,8 @@ class Watch:
         self.n_steps, self.n_different = 0, 0
         self.action_space = copy.deepcopy(action_space)
         self.action_space.seed(0)
-        self._env, self._space = env, space
+        self.env, self._space = env, space
+        self._chance = np.random.default_rng(0)
         self._kinds: dict[str, str] = {}
         self._shown: tuple[Any, Any] | None = None
         self._info: Any = None
@@ -112,7 +117,7 @@ class Watch:
         if self._is_over and not self._has_ended:
             self._has_ended = True
             self._look_beyond_the_end()
-        observation, info = self._env.reset(**kwargs)
+        observation, info = self.env.reset(**kwargs)
         self._add(*_contracts.faults_of_info(info, "`reset`"))
         self._look(observation, 0)
         return observation, info
@@ -120,7 +125,7 @@ class Watch:
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Steps the environment."""
         before = _frozen(action)
-        answer = self._env.step(action)
+        answer = self.env.step(action)
         observation, reward, terminated, truncated, info = answer
         self.n_steps += 1
         outcome = (reward, terminated, truncated, info, self.n_steps)
@@ -163,7 +168,10 @@ class Watch:
 
     def _look_beyond_the_end(self) -> None:
         with contextlib.suppress(Exception):
-            *_, terminated, truncated, _ = self._env.step(self.action_space.sample())
+            seen = None if self._shown is None else self._shown[0]
+            shown, drawn = (seen, self._info), self.action_space.sample()
+            action = _shown_masks.allowed(self.env, *shown, drawn, self._chance)
+            *_, terminated, truncated, _ = self.env.step(action)
             if not terminated and not truncated:
                 told = "the step after an end says that nothing has ended"
                 self._add(("plays_on", told))
@@ -273,12 +281,14 @@ class Comparisons:
         with self._opened() as other:
             space = copy.deepcopy(other.action_space)
             space.seed(self._seed + 1)
-            other.reset(seed=self._seed + 1)
+            chance = np.random.default_rng(self._seed)
+            shown: tuple[Any, Any] = other.reset(seed=self._seed + 1)
 
             def step_other(_: Any) -> None:
-                *_, terminated, truncated, _ = other.step(space.sample())
-                if terminated or truncated:
-                    other.reset()
+                nonlocal shown
+                action = _shown_masks.allowed(other, *shown, space.sample(), chance)
+                seen, _, terminated, truncated, info = other.step(action)
+                shown = other.reset() if terminated or truncated else (seen, info)
 
             return self._tape(between=step_other)
 

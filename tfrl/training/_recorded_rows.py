@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import gym_checks
+from tfrl._internal import allowed_actions, gym_checks
 from tfrl.core import records
 from tfrl.replay.sampling import transitions
 
@@ -146,6 +146,8 @@ def check_played(
         if name in columns:
             gym_checks.mapped(functools.partial(_plain, name), columns[name])
             _check_space(name, columns[name], space)
+    if {"observations", "actions"} <= set(columns):
+        _check_masks(columns, spaces)
 
 
 def transitions_of(
@@ -171,6 +173,7 @@ def transitions_of(
     for name, space in zip(("observations", "actions"), spaces, strict=True):
         _check_space(name, columns[name], space)
     _check_space("next_observations", columns["next_observations"], spaces[0])
+    _check_masks(columns, spaces)
     for name in ("rewards", "discounts"):
         if given[name].ndim != 1 or given[name].dtype.kind not in "fiu":
             got = gym_checks.described(given[name])
@@ -252,6 +255,24 @@ def _check_space(name: str, nest: Any, space: gym.Space) -> None:
                 f"{_WHERE} {name} inside of {part}; got {rows[outside][0]} in row "
                 f"{np.argwhere(outside)[0][0]}"
             )
+
+
+def _check_masks(
+    columns: Mapping[str, Any], spaces: tuple[gym.Space, gym.Space]
+) -> None:
+    """Raises where the mask in an observation forbids the action of its row."""
+    if not gym_checks.masked_choices(*spaces):
+        return
+    actions, masks = columns["actions"], columns["observations"][gym_checks.MASK]
+    wrong = np.argwhere(allowed_actions.forbidden(spaces[1], actions, masks))
+    if len(wrong):
+        row = wrong[0][0]
+        got = gym_checks.mapped(lambda x: x[row].tolist(), actions)
+        raise ValueError(
+            f"{_WHERE} actions that observations[{gym_checks.MASK!r}] of their row "
+            f"allows; got {got} in row {row}; leave such rows out, or let their masks "
+            "allow what was done"
+        )
 
 
 def _plain(name: str, rows: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tiny_agents
+from toy_envs import Strict
 
 from tfrl.agents import train_state
 from tfrl.environments import vector
@@ -124,3 +125,23 @@ def test_seeds_may_be_those_of_numpy():
     one, other = (recorded(None, 8, seed=seed) for seed in (3, np.int64(3)))
     for name, rows in one.items():
         np.testing.assert_array_equal(other[name], rows)
+
+
+class FirstOfAll(policy.Policy):
+    """Does the first thing that is allowed."""
+
+    def act(self, observations, state=(), **options):
+        actions = observations["action_mask"].argmax(-1)
+        return policy.Acted(actions, actions, None, state)
+
+
+@pytest.mark.parametrize("acting", [None, FirstOfAll()], ids=["random", "epsilon"])
+def test_random_actions_are_among_the_allowed(acting):
+    make = functools.partial(Strict, tell="observation")
+    rows = recording.record_transitions(
+        acting, gym.vector.SyncVectorEnv([make] * 4), 2000, epsilon=0.5
+    )
+    masks, actions = rows["observations"]["action_mask"], rows["actions"]
+    assert masks[np.arange(2000), actions].all()
+    is_first = actions == masks.argmax(-1)
+    assert abs(is_first.mean() - (0.5 if acting is None else 0.75)) < 0.05

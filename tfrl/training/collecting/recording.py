@@ -7,7 +7,7 @@ import tensorflow as tf
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from tfrl._internal import checks
+from tfrl._internal import allowed_actions, checks, gym_checks
 from tfrl.policies import policy as policies
 from tfrl.training.collecting import collection
 
@@ -31,14 +31,15 @@ def record_transitions(
 
     Args:
         policy: a `tfrl.policies.Policy`, a function from observations `[N, *shape]` to
-            actions, or None for actions uniform in their space.
+            actions, or None for actions uniform in their space, or among those that
+            an `"action_mask"` in the observations allows.
         envs: vector environment of N; it is reset. Each plays a share of the steps, so
             that of few steps and long episodes many environments show the beginning.
         n_steps: how many transitions. Environments play on until there are so many;
             steps in which one only resets do not count.
         seed: of environments and draws.
         temperature: as of `Policy.act`: 1 acts as the policy learned, 0 greedily.
-        epsilon: share of steps with an action uniform in its space.
+        epsilon: share of steps with such an action instead.
         tell_cut: whether to return as well, `[n_steps]` bool, where an episode was
             still going on.
 
@@ -101,21 +102,24 @@ class _Explored:
 
     def __init__(self, policy: Any, envs: VectorEnv, epsilon: float, seed: int) -> None:
         self._policy, self._epsilon = policy, epsilon
-        self._space = batch_space(envs.single_action_space, envs.num_envs)
+        self._single, seen = envs.single_action_space, envs.single_observation_space
+        self._is_masked = bool(gym_checks.masked_choices(seen, self._single))
+        self._space = batch_space(self._single, envs.num_envs)
         self._space.seed(seed)
         self._chance = np.random.default_rng([seed, 2])
+        self._redraws = np.random.default_rng([seed, 3])
 
     def initial_state(self, batch_size: int) -> Any:
         return () if self._policy is None else self._policy.initial_state(batch_size)
 
     def act(self, observations: Any, state: Any = (), **options: Any) -> policies.Acted:
         if self._policy is None:
-            drawn = self._space.sample()
+            drawn = self._drawn(observations)
             return policies.Acted(drawn, drawn, None, state)
         acted = self._policy.act(observations, state, **options)
         actions = tf.nest.map_structure(np.asarray, acted.actions)
         if self._epsilon:
-            drawn = self._space.sample()
+            drawn = self._drawn(observations)
             n_envs = len(tf.nest.flatten(actions)[0])
             explored = self._chance.random(n_envs) < self._epsilon
 
@@ -125,3 +129,10 @@ class _Explored:
 
             actions = tf.nest.map_structure(mixed, actions, drawn)
         return policies.Acted(actions, actions, None, acted.state)
+
+    def _drawn(self, observations: Any) -> Any:
+        drawn = self._space.sample()
+        if not self._is_masked:
+            return drawn
+        masks = observations[gym_checks.MASK]
+        return allowed_actions.redrawn(self._single, drawn, masks, self._redraws)
