@@ -276,6 +276,29 @@ def test_modes_that_are_not_told_are_seen():
             play(mode)
 
 
+def test_rewards_in_steps_that_should_only_reset_are_seen():
+    class Silent(gym.vector.VectorWrapper):
+        """Tells neither its mode nor last observations."""
+
+        metadata = {}
+        unwrapped = property(lambda self: self)
+
+        def step(self, actions):
+            return *self.env.step(actions)[:4], {}
+
+    def play(mode):
+        options = {"autoreset_mode": mode}
+        envs = gym.make_vec("CartPole-v1", 2, "sync", vector_kwargs=options)
+        playing = stepping.Stepper(Silent(envs), 5)
+        for _ in range(60):
+            playing.step(np.zeros(2, int))
+
+    play(MODES[2])
+    came = r"got a reward in the step after the end of an episode at step \d+; name it"
+    with pytest.raises(ValueError, match=f"as of .*NEXT_STEP.* {came}"):
+        play(MODES[1])
+
+
 def test_a_killed_worker_is_told_in_a_line():
     envs = vectors.make_vec("CartPole-v1", 2, "async")
     processes = envs.unwrapped.processes

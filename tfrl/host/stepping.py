@@ -239,7 +239,7 @@ class Stepper:
                 _put(last, np.flatnonzero(ended), info["final_obs"])
         is_next = self._mode == AutoresetMode.NEXT_STEP
         if self._is_taken_for_next:
-            self._check_next_step(ended, info)
+            self._check_next_step(rewards, ended, info)
         self.resetting = ended if is_next else self._waiting()
         self.observations = self._allowing(after)
         return Outcome(rewards, terminated, truncated, last, valid, successes)
@@ -287,7 +287,7 @@ class Stepper:
             )
         return observations
 
-    def _check_next_step(self, ended: np.ndarray, info: Any) -> None:
+    def _check_next_step(self, rewards: Any, ended: np.ndarray, info: Any) -> None:
         """Raises where steps show that they are not those of NEXT_STEP.
 
         They are taken for such where nothing is said. In another mode the first step
@@ -296,6 +296,8 @@ class Stepper:
         came = "info['final_obs']" if "final_obs" in (info or ()) else None
         if np.count_nonzero(ended & self.resetting):
             came = "the end of an episode right after that of another"
+        elif np.count_nonzero(np.asarray(rewards)[self.resetting]):
+            came = "a reward in the step after the end of an episode"
         if came is not None:
             raise ValueError(
                 "`Stepper`: `envs` expected steps that only reset after the end of an "
