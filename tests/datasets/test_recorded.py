@@ -65,14 +65,15 @@ def test_minari_reads_what_is_written():
     assert episodes[2].truncations.tolist() == [False] * 3 + [True]
 
 
-def test_what_minari_writes_is_read():
-    """Its own classes, with the T + 1 observations of an episode."""
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_what_minari_writes_is_read(is_marked):
+    """Its own classes, with the T + 1 observations of an episode, cut off at its end."""
     buffer = minari.data_collector.EpisodeBuffer(
         observations=np.arange(4, dtype=np.float32)[:, None],
         actions=np.array([2, 0, 1]),
         rewards=[1.0, 2.0, 3.0],
         terminations=[False, False, False],
-        truncations=[False, False, True],
+        truncations=[False, False, is_marked],
     )
     with pytest.warns(UserWarning):
         minari.create_dataset_from_buffers(

@@ -28,6 +28,7 @@ class MinariDataset:
 
     Minari keeps episodes of T actions and T + 1 observations. Row t is the transition
     of action t; `next_observations` of an episode's last row is its last observation.
+    That row is truncated, also where a set does not mark it, unless it is terminated.
 
     Attributes:
         name: of the set, such as "mujoco/hopper/expert-v0". It lies in the folder that
@@ -383,13 +384,16 @@ def _writable(env_spec: Any) -> Any:
 def _rows_of(episode: Any) -> dict[str, Any]:
     """The rows of one episode of Minari."""
     n_rows = len(episode.rewards)
+    terminated = np.asarray(episode.terminations, bool)
+    truncated = np.array(episode.truncations, bool)
+    truncated[-1:] |= ~terminated[-1:]  # some recordings mark no end
     seen = gym_checks.mapped(np.asarray, episode.observations)
     return {
         "observations": gym_checks.mapped(lambda x: x[:n_rows], seen),
         "actions": gym_checks.mapped(np.asarray, episode.actions),
         "rewards": np.asarray(episode.rewards, np.float32),
-        "terminated": np.asarray(episode.terminations, bool),
-        "truncated": np.asarray(episode.truncations, bool),
+        "terminated": terminated,
+        "truncated": truncated,
         "next_observations": gym_checks.mapped(lambda x: x[1 : n_rows + 1], seen),
     }
 

@@ -21,6 +21,15 @@ _REFERENCES = {
     "relocate": (-6.425911, 4233.877797728884),
     "walker2d": (1.629008, 4592.3),
 }
+# Words that name data sets of D4RL and Minari.
+_SETS = (
+    "random|simple|medium|expert|replay|full|human|cloned|longhorizon|complete|partial|"
+    "mixed|eval|umaze|large|play|diverse"
+)
+_NAME = re.compile(
+    rf"(?:(?:mujoco|d4rl)/)?({'|'.join(_REFERENCES)})"
+    rf"(?:[-/](?:{_SETS})(?:-(?:{_SETS}))*)?(?:-v\d+)?"
+)
 
 
 def normalized_score(
@@ -32,8 +41,10 @@ def normalized_score(
 
     Args:
         returns: of episodes, numbers of any shape.
-        env: name of a task or environment, such as "hopper-medium-v2" or "Hopper-v5",
-            of which D4RL tells both references; the version is not looked at.
+        env: name of a task of which D4RL tells both references, alone or as in the
+            names of D4RL, Minari and Gymnasium: "hopper", "hopper-medium-v2",
+            "mujoco/hopper/expert-v0", "Hopper-v5". The version is not looked at. Tasks
+            of other suites, such as "dmc/hopper-hop-v0", have other returns.
         low: mean return of a random policy, where `env` is None.
         high: mean return of an expert, likewise.
 
@@ -62,13 +73,14 @@ def normalized_score(
                 f"`{where}`: `env` expected None beside `low` and `high`; got {env!r}; "
                 "give one or the other"
             )
-        known = _reference(env)
+        known = _NAME.fullmatch(env.lower())
         if known is None:
             raise ValueError(
-                f"`{where}`: `env` expected one of {sorted(_REFERENCES)}; got {env!r}; "
-                "give `low` and `high` instead"
+                f"`{where}`: `env` expected one of {sorted(_REFERENCES)}, alone or as "
+                f"D4RL, Minari or Gymnasium name it; got {env!r}; give `low` and "
+                "`high` instead"
             )
-        low, high = known
+        low, high = _REFERENCES[known[1]]
     elif low is None or high is None:
         raise TypeError(
             f"`{where}`: `env` expected the name of a task, or `low` and `high`; got "
@@ -79,9 +91,3 @@ def normalized_score(
             f"`{where}`: `low` expected less than `high`, {high}; got {low}"
         )
     return 100.0 * (np.asarray(returns, np.float64) - low) / (high - low)
-
-
-def _reference(env: str) -> tuple[float, float] | None:
-    """Both references of the first known task in a name."""
-    found = [x for x in re.split("[/_-]", env.lower()) if x in _REFERENCES]
-    return _REFERENCES[found[0]] if found else None
