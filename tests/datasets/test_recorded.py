@@ -67,7 +67,7 @@ def test_minari_reads_what_is_written():
 
 @pytest.mark.parametrize("is_marked", [True, False])
 def test_what_minari_writes_is_read(is_marked):
-    """Its own classes, with the T + 1 observations of an episode, cut off at its end."""
+    """Its own classes, with T + 1 observations of an episode, cut off at its end."""
     buffer = minari.data_collector.EpisodeBuffer(
         observations=np.arange(4, dtype=np.float32)[:, None],
         actions=np.array([2, 0, 1]),

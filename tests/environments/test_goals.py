@@ -72,6 +72,13 @@ class _Unlike(goals.BitFlipping):
         return -float((achieved_goal != desired_goal).any())
 
 
+class _Costly(goals.BitFlipping):
+    """Rewards by what a step told."""
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return super().compute_reward(achieved_goal, desired_goal, info) - info["cost"]
+
+
 class _Silent(gym.Wrapper):
     compute_reward = 3
 
@@ -85,6 +92,7 @@ def _vector(make):
     [
         (functools.partial(gym.make, "CartPole-v1"), "`envs` expected a Dict"),
         (_Unlike, r"`compute_reward` of .* expected to take arrays .* got \(\)"),
+        (_Costly, r"got KeyError: 'cost'; .* no `info` is kept, .* an empty dict"),
         (lambda: _Silent(goals.BitFlipping(2)), "with a method `compute_reward"),
     ],
 )

@@ -76,6 +76,8 @@ def test_numbers_are_checked():
         match="`play`: `rewards` .* got -inf at step 2 of those just played in",
     ):
         gym_checks.check_numbers("play", "rewards", rows)
+    with pytest.raises(ValueError, match=r"got nan at .*a reward of None becomes nan"):
+        gym_checks.check_numbers("play", "rewards", rows * np.nan)
     shown = {"place": np.ones((3, 2)), "camera": ((), rows)}
     with pytest.raises(ValueError, match=r"`play`: `rewards\['camera'\]\[1\]` expec"):
         gym_checks.check_numbers("play", "rewards", shown)
@@ -112,7 +114,7 @@ FAULTS = {
     "dtype": (lambda o, *rest: (o.astype(str), *rest), OBSERVED + r"shape \(3,\), <U"),
     "reward": (
         lambda o, r, *rest: (o, [r, r], *rest),
-        "rewards that are numbers, .* got one that is a s",
+        r"rewards that are numbers, as of `float\(reward\)`, .* got one that is a s",
     ),
 }
 
@@ -216,7 +218,10 @@ class Twice(gym.vector.VectorEnv):
     ("given", "message"),
     [
         ({"shown": (1, 3)}, r"shapes and dtypes \[\(\(2, 3\), .* at step 1"),
-        ({"rewards": (2, 1)}, "rewards that are 2 numbers; got an array of shape"),
+        (
+            {"rewards": (2, 1)},
+            r"that are 2 numbers; got an array of .*; let each .* one number$",
+        ),
         ({"flags": int}, "terminated that are 2 bools; got an array of shape .* int"),
         ({"end": True}, r"info\['final_obs'\] where an episode ends"),
     ],

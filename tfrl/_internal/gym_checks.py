@@ -119,9 +119,11 @@ def check_numbers(where: str, name: str, nest: Any, dtype: Any = None) -> None:
         for place in np.argwhere(~np.isfinite(kept)) if suspicious else ():
             got = leaf[tuple(place)]
             fault = f", too large for {kept.dtype}," if np.isfinite(got) else ""
+            is_nan = name == "rewards" and np.isnan(got)
+            hint = ", where a reward of None becomes nan, too" if is_nan else ""
             raise ValueError(
                 f"`{where}`: `{part}` expected finite numbers; got {got}{fault} "
-                f"{_step_and_environment(name, place)}"
+                f"{_step_and_environment(name, place)}{hint}"
             )
 
 

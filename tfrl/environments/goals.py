@@ -125,7 +125,7 @@ def goal_rewards(envs: gym.vector.VectorEnv) -> Callable[[Any, Any], np.ndarray]
 
     Returns:
         A function of achieved and desired goals, both `[n, *goal_shape]`, that returns
-        rewards `[n]`.
+        rewards `[n]`. As no `info` of steps is kept, it passes an empty dict for that.
 
     Raises:
         ValueError: if observations have no two goals of one space, or nothing says how
@@ -165,7 +165,8 @@ def goal_rewards(envs: gym.vector.VectorEnv) -> Callable[[Any, Any], np.ndarray]
     if shape != (3,):
         raise ValueError(
             f"`{where}`: `compute_reward` of {envs} expected to take arrays of goals "
-            f"{list(some.shape)} and return rewards [3]; got {shape!s:.200}"
+            f"{list(some.shape)} and return rewards [3]; got {shape!s:.200}; reward by "
+            "the goals alone: no `info` is kept, so that it is an empty dict here"
         )
     return rewards
 

@@ -23,7 +23,7 @@ _RETURNED = {
     "reset": "`reset` to return (observation, info)",
     "step": "`step` to return (observation, reward, terminated, truncated, info)",
 }
-_NUMBERS = "rewards that are numbers, and ends that are bools"
+_NUMBERS = "rewards that are numbers, as of `float(reward)`, and ends that are bools"
 # Error message, what was expected (nothing: what is returned), what came instead.
 _FAULTS = (
     (
@@ -318,10 +318,11 @@ class Stepper:
         for (name, kinds), column in zip(_COLUMNS, columns, strict=True):
             given = np.asarray(column)
             if given.shape != shape or given.dtype.kind not in kinds:
-                what = "numbers" if name == "rewards" else "bools"
+                what = "number" if name == "rewards" else "bool"
                 raise ValueError(
-                    f"`Stepper`: `envs` expected {name} that are {shape[0]} {what}; "
-                    f"got {gym_checks.described(column)} at step {self._n_steps}"
+                    f"`Stepper`: `envs` expected {name} that are {shape[0]} {what}s; "
+                    f"got {gym_checks.described(column)} at step {self._n_steps}; let "
+                    f"each environment return one {what}"
                 )
 
 
