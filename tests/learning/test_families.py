@@ -68,7 +68,7 @@ if __name__ == "__main__":
     call("doctor", "run")
     call("check-env", sys.argv[1], "--steps=100")
 """
-FILM = "record", "run", "--max_steps=3", "--output=film.gif"
+FILM = "record", "run", "--max_episode_steps=3", "--output=film.gif"
 
 
 def play(tmp_path, env_id, vectorization="sync"):

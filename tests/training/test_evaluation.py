@@ -108,6 +108,47 @@ def test_infos_tell_successes(mode):
     assert told(mode, [False] * 3).shape == (0,)
 
 
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        (np.True_, True),
+        (np.float32(0.0), False),
+        (np.ones(1, np.float32), True),
+        (np.nan, False),
+        ("yes", None),
+        (np.ones(2), None),
+        (None, None),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_kinds_of_flags(flag, expected, mode):
+    class Flagged(gym.Wrapper):
+        def step(self, action):
+            *outcome, info = self.env.step(action)
+            return *outcome, {**info, "is_success": flag}
+
+    envs = gym.vector.SyncVectorEnv([lambda: Flagged(Walk())] * 2, autoreset_mode=mode)
+    played = evaluation.evaluate(act, envs, 4, seed=1)
+    assert played.successes.tolist() == [expected] * 4 * (expected is not None)
+
+
+@pytest.mark.parametrize("kind", [list, lambda x: np.array(x, object)])
+@pytest.mark.parametrize("flag", [True, None])
+def test_infos_of_each_environment_as_they_were_before_gymnasium_1(kind, flag):
+    class Old(gym.vector.VectorWrapper):
+        def step(self, actions):
+            *outcome, terminated, truncated, info = self.env.step(actions)
+            ended = terminated | truncated
+            own = {"other": 1} if flag is None else {"is_success": flag}
+            info["final_info"] = kind([own if end else None for end in ended])
+            return *outcome, terminated, truncated, info
+
+    envs = Old(vector(AutoresetMode.SAME_STEP, 3))
+    played = evaluation.evaluate(act, envs, 6, seed=1)
+    assert played.successes.tolist() == [True] * 6 * (flag is not None)
+
+
 class PaidResets(gym.vector.VectorWrapper):
     """Gives rewards for the steps of a NEXT_STEP vector that only reset."""
 

@@ -115,9 +115,15 @@ def test_arrays_in_memory_are_no_part_of_the_record(tmp_path):
     with running(tmp_path, experience=learned, n_epochs=4, resume=True) as training:
         training.run(quiet=True)
         assert training.epoch == 4
+    without = dataclasses.replace(learned, prior_data=None)
+    for experience_, epochs in ((without, 5), (learned, 6)):
+        given = {"experience": experience_, "n_epochs": epochs}
+        with running(tmp_path, resume=True, override=True, **given) as training:
+            training.run(quiet=True)
+            assert training.epoch == epochs
     other = dataclasses.replace(learned, prior_share=0.5)
     with pytest.raises(ValueError, match=r"experience.prior_share = 0.5 \(was 0.25\)"):
-        running(tmp_path, experience=other, n_epochs=5, resume=True).__enter__()
+        running(tmp_path, experience=other, n_epochs=7, resume=True).__enter__()
 
 
 @table(

@@ -85,13 +85,14 @@ class Fails(keras.callbacks.Callback):
             raise self.error("mine")
 
 
+@pytest.mark.parametrize("error", [KeyError, FileNotFoundError])
 @pytest.mark.parametrize(("when", "epoch"), [("begin", 4), ("end", 3)])
-def test_a_callback_that_raises_costs_no_epoch(tmp_path, when, epoch):
+def test_a_callback_that_raises_costs_no_epoch(tmp_path, when, epoch, error):
     with build(tmp_path / "whole", intervals=RARELY) as whole:
         whole.run(quiet=True)
-    calls = {"callbacks": [Fails(when, epoch)], "intervals": RARELY}
+    calls = {"callbacks": [Fails(when, epoch, error)], "intervals": RARELY}
     with build(tmp_path / "cut", **calls) as first:
-        with pytest.raises(KeyError, match="mine"):
+        with pytest.raises(error, match="mine"):
             first.run(quiet=True)
     assert checkpoints.latest_step(tmp_path / "cut") == 4 * 32
     with build(tmp_path / "cut", intervals=RARELY, resume=True) as second:
@@ -131,6 +132,17 @@ def test_an_environment_that_raises_costs_one_epoch_and_its_episodes(tmp_path):
         with pytest.warns(UserWarning, match="new episodes: .* an environment had fa"):
             second.run(quiet=True)
         assert second.epoch == 7
+
+
+def test_the_first_error_is_told_where_nothing_can_be_saved(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("no space")
+
+    monkeypatch.setattr(checkpoints, "save_run", refuse)
+    with build(tmp_path, callbacks=[Fails("end", 3)], intervals=RARELY) as running:
+        with pytest.raises(KeyError, match="mine") as told:
+            running.run(quiet=True)
+    assert told.value.__notes__ == ["nor could the epochs before be saved: no space"]
 
 
 class Odd(TinyAgent):

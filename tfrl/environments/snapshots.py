@@ -2,19 +2,22 @@
 
 A snapshot is a nest of plain values and numpy arrays. It holds the data attributes of
 the environment, of its wrappers and sub-environments and of the simple Python objects
-they own, what their functions and methods carry (variables of closures, arguments of
-`functools.partial`, the objects of methods), and the states of their random generators.
-Nothing is imported or created by name on restoring: a snapshot is read into an
-environment built as the first one was.
+they own, and the states of their random generators. Nothing is imported or created by
+name on restoring: a snapshot is read into an environment built as the first one was.
 
 What a process holds outside of Python attributes cannot be seen: a simulator behind
-an integer handle, the global generators of `random` and `numpy.random`, global
-variables and attributes of classes.
+an integer handle, the global generators of `random` and `numpy.random`, variables of
+a closure, arguments of `functools.partial`, the object of a method that no attribute
+holds.
 """
 
 import collections
 import enum
 import functools
+import logging
+import pathlib
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +25,27 @@ import gymnasium
 import numpy as np
 
 from tfrl._internal import arguments
-from tfrl.environments import _callables, _mutable
 
+_ENVIRONMENTS = (gymnasium.Env, gymnasium.vector.VectorEnv)
+# Attributes of environments and wrappers that tell how they were made.
+_HOW_MADE = {"metadata", "_metadata", "_saved_kwargs", "_ezpickle_kwargs", "spec"}
+_HOW_MADE |= {"compiled"}
+# Where a space keeps its random generator: all of it that can change.
+_GENERATOR = "_np_random"
+# What never changes or is no state: it is not captured and not touched.
+_CONSTANTS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.ModuleType,
+    type,
+    functools.partial,
+    np.ufunc,
+    np.dtype,
+    pathlib.PurePath,
+    logging.Logger,
+    gymnasium.envs.registration.EnvSpec,
+)
 _SCALARS = (type(None), bool, int, float, str, bytes)
 _COLLECTIONS: dict[str, Callable[..., Any]] = {
     "list": list,
@@ -36,9 +58,12 @@ _DICTS: dict[str, Callable[..., Any]] = {
     "dict": dict,
     "OrderedDict": collections.OrderedDict,
     "Counter": collections.Counter,
-    "defaultdict": collections.defaultdict,
 }
 _BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+
+
+class _Plain:
+    """Has the size of every object whose whole state is its `__dict__`."""
 
 
 def capture(env: Any) -> dict[str, Any] | None:
@@ -62,7 +87,7 @@ def capture(env: Any) -> dict[str, Any] | None:
         >>> bool((copy.step(1)[0] == after).all())
         True
     """
-    arguments.check_type("capture", "env", env, _mutable.ENVIRONMENTS, "an environment")
+    arguments.check_type("capture", "env", env, _ENVIRONMENTS, "an environment")
     return _attempt(env)[0]
 
 
@@ -106,7 +131,7 @@ def restore(env: Any, snapshot: dict[str, Any]) -> None:
         ValueError: `restore`: `env` expected the environment captured, CartPole-v1; \
 got Acrobot-v1; begin a new episode in this one
     """
-    arguments.check_type("restore", "env", env, _mutable.ENVIRONMENTS, "an environment")
+    arguments.check_type("restore", "env", env, _ENVIRONMENTS, "an environment")
     if not isinstance(snapshot, dict) or "id" not in snapshot:
         expected = "what `capture` returned"
         raise arguments.wrong_type("restore", "snapshot", snapshot, expected)
@@ -139,7 +164,7 @@ def _attempt(env: Any) -> tuple[dict[str, Any] | None, str | None]:
     try:
         return _Capture(env).snapshot, None
     except _UncapturableError as error:
-        return None, f"{error.args[1]} is of type {_mutable.class_of(error.args[0])}"
+        return None, f"{error.args[1]} is of type {_class_of(error.args[0])}"
     except RecursionError:
         return None, "env owns too deep a nest"
 
@@ -153,6 +178,50 @@ def _mismatch(path: str, expected: Any, got: Any) -> StructureError:
 
 def _id(env: Any) -> str | None:
     return getattr(getattr(env.unwrapped, "spec", None), "id", None)
+
+
+def _class_of(value: Any) -> str:
+    # Types that SWIG makes, as those of Box2D, have no module.
+    kind = type(value)
+    return f"{getattr(kind, '__module__', None)}.{kind.__qualname__}"
+
+
+def _is_constant(value: Any) -> bool:
+    # A drawing surface shows the state but holds none.
+    return isinstance(value, _CONSTANTS) or _class_of(value).startswith("pygame.")
+
+
+def _is_simple(value: Any) -> bool:
+    """Tells whether an object's class is made in Python and its state its `__dict__`.
+
+    Classes made in C, or with slots, have room for more in their instances. Objects
+    of the standard library (files, processes) stand for more than they hold.
+    """
+    is_foreign = _class_of(value).split(".")[0] not in sys.stdlib_module_names
+    has_only_dict = type(value).__basicsize__ == _Plain.__basicsize__
+    return is_foreign and has_only_dict and hasattr(value, "__dict__")
+
+
+def _can_change(value: Any, name: str, item: Any) -> bool:
+    """Tells whether an attribute is part of the state of an object."""
+    if isinstance(value, gymnasium.Space):
+        return name == _GENERATOR or _holds_space(item)
+    return not (isinstance(value, _ENVIRONMENTS) and name in _HOW_MADE)
+
+
+def _holds_space(item: Any) -> bool:
+    if not isinstance(item, dict | list | tuple):
+        return isinstance(item, gymnasium.Space)
+    return any(map(_holds_space, item.values() if isinstance(item, dict) else item))
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Returns what can change."""
+    return {
+        name: item
+        for name, item in vars(value).items()
+        if _can_change(value, name, item) and not _is_constant(item)
+    }
 
 
 class _Capture:
@@ -195,56 +264,33 @@ class _Capture:
         if kind in _DICTS.values():
             keys = self._items(value, f"{path}, key ")
             items = [self._item(value[key], f"{path}[{key!r}]") for key in value]
-            factory = getattr(value, "default_factory", None)
-            factory = self._item(factory, f"{path}.default_factory")
-            new = {"kind": kind.__name__, "keys": keys, "items": items}
-            return {**new, "factory": factory}
-        if isinstance(value, _callables.KINDS):
-            return self._callable(value, path)
+            return {"kind": kind.__name__, "keys": keys, "items": items}
         if isinstance(value, enum.Enum):
-            return {
-                "kind": "enum",
-                "type": _mutable.class_of(value),
-                "name": value.name,
-            }
+            return {"kind": "enum", "type": _class_of(value), "name": value.name}
         if kind is np.random.Generator:
             state = value.bit_generator.state
             if state["bit_generator"] not in _BIT_GENERATORS:
                 raise _UncapturableError(value.bit_generator, path)
             return {"kind": "generator", "state": state}
-        if not _mutable.is_simple(value):
+        if not _is_simple(value):
             raise _UncapturableError(value, path)
-        node.update(kind="object", type=_mutable.class_of(value))
-        attributes = _mutable.attributes(value)
+        node.update(kind="object", type=_class_of(value))
+        attributes = _attributes(value)
         captured = {x: self._value(y, f"{path}.{x}") for x, y in attributes.items()}
         untouched = sorted(set(vars(value)) - set(captured))
         return {"attributes": captured, "untouched": untouched}
-
-    def _callable(self, value: Any, path: str) -> dict[str, Any]:
-        carried = {
-            where: self._value(item, f"{path}.{where}")
-            for where, item in _callables.carried(value).items()
-            if not _mutable.is_constant(item)
-        }
-        name = _callables.name_of(value)
-        return {
-            "kind": "callable",
-            "type": _mutable.class_of(value),
-            "name": name,
-            "carried": carried,
-        }
 
     def _items(self, values: Any, path: str) -> list[Any]:
         return [self._item(item, f"{path}[{i}]") for i, item in enumerate(values)]
 
     def _item(self, value: Any, path: str) -> Any:
-        if _mutable.is_constant(value):
-            self._nodes.append({"kind": "constant", "type": _mutable.class_of(value)})
+        if _is_constant(value):
+            self._nodes.append({"kind": "constant", "type": _class_of(value)})
             return {"node": len(self._nodes) - 1}
         # Collections grow and shrink; a restored one can hold an object only if the
         # fresh one has its like, which is sure for parts of environments alone.
-        is_part = isinstance(value, (*_mutable.ENVIRONMENTS, gymnasium.Space))
-        if isinstance(value, enum.Enum) or _mutable.is_simple(value) and not is_part:
+        is_part = isinstance(value, (*_ENVIRONMENTS, gymnasium.Space))
+        if isinstance(value, enum.Enum) or _is_simple(value) and not is_part:
             raise _UncapturableError(value, path)
         return self._value(value, path)
 
@@ -310,18 +356,14 @@ class _Restoration:
                 return np.ndarray(shape, node["dtype"], memory, node["offset"], strides)
             case "generator":
                 return self._generator(node["state"], fresh)
-            case "constant" | "enum" | "object" | "callable" if (
-                _mutable.class_of(fresh) != node["type"]
-            ):
-                raise _mismatch(path, node["type"], _mutable.class_of(fresh))
+            case "constant" | "enum" | "object" if _class_of(fresh) != node["type"]:
+                raise _mismatch(path, node["type"], _class_of(fresh))
             case "constant":
                 return fresh
             case "enum":
                 return type(fresh)[node["name"]]
             case "object":
                 return self._object(index, fresh, path)
-            case "callable":
-                return self._callable(index, fresh, path)
             case kind if kind in _DICTS:
                 return self._dict(index, fresh, path)
         return self._collection(index, fresh, path)
@@ -361,10 +403,6 @@ class _Restoration:
         others = fresh if type(fresh) is kind else {}
         self._check_length(node["items"], others, path)
         new = self._built[index] = kind()
-        if kind is collections.defaultdict:
-            factory = getattr(others, "default_factory", None)
-            at = f"{path}.default_factory"
-            new.default_factory = self.build(node["factory"], factory, at)
         for key_node, item in zip(node["keys"], node["items"], strict=True):
             key = self.build(key_node, None, path)
             new[key] = self.build(item, others.get(key), f"{path}[{key!r}]")
@@ -376,36 +414,16 @@ class _Restoration:
         if has_parts and len(others) != len(items):
             raise _mismatch(path, f"{len(items)} items", f"{len(others)}")
 
-    def _reuse(self, index: int, fresh: Any, path: str) -> None:
+    def _object(self, index: int, fresh: Any, path: str) -> Any:
         if id(fresh) in self._reused:
             raise _mismatch(path, "an object of its own", "one that is used twice")
+        node, own = self._nodes[index], vars(fresh)
         self._reused.add(id(fresh))
         self._built[index] = fresh
-
-    def _callable(self, index: int, fresh: Any, path: str) -> Any:
-        node, own = self._nodes[index], _callables.carried(fresh)
-        name = _callables.name_of(fresh)
-        if name != node["name"] or not node["carried"].keys() <= own.keys():
-            raise _mismatch(path, node["name"], name)
-        is_method = hasattr(fresh, "__self__")
-        if not is_method:
-            self._reuse(index, fresh, path)
-        new = {
-            where: self.build(value, own[where], f"{path}.{where}")
-            for where, value in node["carried"].items()
-        }
-        if is_method:
-            return _callables.rebound(fresh, new)
-        self.steps.append(functools.partial(_callables.put, fresh, new))
-        return fresh
-
-    def _object(self, index: int, fresh: Any, path: str) -> Any:
-        self._reuse(index, fresh, path)
-        node, own = self._nodes[index], vars(fresh)
         for name, value in node["attributes"].items():
             new = self.build(value, own.get(name), f"{path}.{name}")
             self.steps.append(functools.partial(own.__setitem__, name, new))
-        for name in _mutable.attributes(fresh):
+        for name in _attributes(fresh):
             if name not in node["attributes"] and name not in node["untouched"]:
                 self.steps.append(functools.partial(own.pop, name))
         return fresh

@@ -7,6 +7,7 @@ import re
 import traceback
 import types
 import weakref
+from collections.abc import Mapping
 from multiprocessing import connection
 from typing import Any, NamedTuple, NoReturn
 
@@ -126,6 +127,9 @@ def kept(last: Any, first: Any, outcome: Any) -> np.ndarray:
     shape = (len(ended), *[1] * (np.ndim(last) - 1))
     return np.where(ended.reshape(shape), np.asarray(first), np.asarray(last))
 
+
+# What tells a success, if it is one.
+_FLAGS = bool, int, float, np.bool_, np.number, np.ndarray
 
 # What a step returns beside observations, and the kinds of dtypes it may have.
 _COLUMNS = ("rewards", "biuf"), ("terminated", "b"), ("truncated", "b")
@@ -337,11 +341,19 @@ def _shapes(nest: Any) -> list[tuple[tuple[int, ...], Any]]:
 def _successes(info: Any, ended: np.ndarray) -> np.ndarray | None:
     """What the infos of episodes that ended say of success, if they say something."""
     # With SAME_STEP that of the step itself lies within that of the reset.
-    told = (info or {}).get("final_info", info)
-    said = np.asarray((told or {}).get("is_success"))
-    if said.shape != ended.shape or said.dtype.kind not in "biuf":
+    told = info.get("final_info", info) if isinstance(info, Mapping) else ()
+    said = told.get("is_success") if isinstance(told, Mapping) else told
+    if not isinstance(said, list | tuple | np.ndarray) or np.shape(said) == ():
         return None
-    return ended & (said != 0)
+    found, is_told = np.zeros(len(ended), bool), False
+    for index in np.flatnonzero(ended[: len(said)]):
+        flag = said[index]
+        if isinstance(flag, Mapping):  # an info for each, as before Gymnasium 1.0
+            flag = flag.get("is_success")
+        if isinstance(flag, _FLAGS) and np.size(flag) == 1:
+            number = float(np.ravel(flag)[0])
+            found[index], is_told = number == number and number != 0.0, True
+    return found if is_told else None
 
 
 def _put(batch: Any, indices: np.ndarray, rows: Any) -> None:

@@ -32,19 +32,16 @@ def saving_if_it_fails(
     Args:
         save: what keeps it.
         is_whole: whether there is something to keep: not in the middle of an update.
-            Where a process of the environments is lost, there always is; where the disk
-            refuses, there is no use in trying.
+            Where a process of the environments is lost, there always is.
     """
     try:
         yield
-    except ConnectionError:
-        save()
-        raise
-    except OSError:
-        raise
-    except Exception:
-        if is_whole():
-            save()
+    except Exception as error:
+        if isinstance(error, ConnectionError) or is_whole():
+            try:
+                save()
+            except Exception as another:  # which is not to hide the first
+                error.add_note(f"nor could the epochs before be saved: {another}")
         raise
 
 

@@ -446,7 +446,7 @@ class _Replay(Latest):
         return None if self._prior is None else self._prior.state()
 
     def set_state(self, state: Any) -> None:
-        if self._prior is not None:
+        if self._prior is not None and state is not None:  # it may be new
             self._prior.set_state(state)
 
     def cut(self) -> None:

@@ -180,9 +180,10 @@ class ActorCollector(collection.Collector):
         self._publish(policy.policy)
         found = self._found or _Pieces(self._pool.n_actors, self._width)
         self._found, self._wanted_until = found, time.monotonic()
+        self.is_playing = True
         while not found.is_full:
             self._engine.take(lambda *taken: self._place(found, *taken), self._go_on)
-        self._found = None
+        self._found, self.is_playing = None, False
         self._origins = found.origins
         trajectory = found.trajectory()
         self._check(trajectory)
