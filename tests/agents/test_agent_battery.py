@@ -121,6 +121,9 @@ def test_two_replicas_learn_what_one_learns(kind):
     # Critics of several layers add up roundings.
     is_deep = kind in {**agent_rows.OFF_POLICY, **agent_rows.OFFLINE} and kind != "bc"
     close = {"rtol": 1e-3, "atol": 2e-5} if is_deep else {"rtol": 1e-4, "atol": 2e-6}
+    # Other kinds may have had it traced.
+    function = replicated._function(two_replicas(), _on_policy._update)
+    before = function.experimental_get_tracing_count()
     for seed in range(3):
         alone, expected = alone.update(experience_of(kind, seed))
         with two_replicas().scope():
@@ -128,8 +131,7 @@ def test_two_replicas_learn_what_one_learns(kind):
         assert_close((shared, info), (alone, expected), **close)
         counts.append(float(info.get("gradient_steps", 0)))
     if kind == "ppo":
-        function = replicated._function(two_replicas(), _on_policy._update)
-        assert function.experimental_get_tracing_count() == 1
+        assert function.experimental_get_tracing_count() - before <= 1
         # The divergence stops both after the same steps, some before the last.
         assert 0 < min(counts) < 6
 
