@@ -140,7 +140,7 @@ def tune(
     way to that which reports. A trial that raises a ValueError, such as by values that
     do not fit together, or whose return is not finite has failed; the search goes on.
     Any other error ends it. A study that is in the folder goes on; an interrupted trial
-    is made again.
+    is made again, one of a process that was killed is not.
 
     Args:
         config_files: gin files that bind `Tuning`.
