@@ -120,4 +120,17 @@ def _of_turns(env: Any) -> Any:
             "`parallel_env`, or `pettingzoo.utils.aec_to_parallel`"
         )
     library = arguments.imported(WHERE, "pettingzoo.utils", "PettingZoo", "multi_agent")
-    return library.turn_based_aec_to_parallel(env)
+    game = library.turn_based_aec_to_parallel(env)
+    game.step = functools.partial(_turn, game, game.step)
+    return game
+
+
+def _turn(game: Any, step: Callable[[Any], tuple], actions: Any) -> tuple:
+    """A turn, after which all see who is on turn then.
+
+    PettingZoo asks for observations before those that ended leave the game.
+    """
+    seen, rewards, terminations, truncations, infos = step(actions)
+    if any(terminations.values()) or any(truncations.values()):
+        seen |= {name: game.aec_env.observe(name) for name in game.agents}
+    return seen, rewards, terminations, truncations, infos
