@@ -143,6 +143,16 @@ def test_plots_of_several_runs(folder, tmp_path, capsys):
     flags = [f"--output={path}", "--tag=train/loss", "--interval=std", "--target=1"]
     assert call("plot", folder, folder, *flags) == 0
     assert path.read_bytes().startswith(b"\x89PNG")
+    assert "drawn to step" not in capsys.readouterr().out
+    longer = shutil.copytree(folder, tmp_path / "longer")
+    table = longer / "metrics.csv"
+    *_, last = table.read_text().splitlines()
+    steps = int(last.split(",")[0])
+    with table.open("a") as rows:
+        rows.write(last.replace(str(steps), str(9 * steps), 1) + "\n")
+    assert call("plot", folder, longer, *flags) == 0
+    told = f"drawn to step {steps}, where {folder} ends; the longest has {9 * steps}"
+    assert told in capsys.readouterr().out
     path.unlink()
     assert call("plot", folder, folder, f"--output={path}", "--tag=loss") == 2
     assert "train/loss" in capsys.readouterr().err

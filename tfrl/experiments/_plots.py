@@ -11,6 +11,9 @@ from tfrl.experiments import _run_folders
 from tfrl.summaries import run_log
 from tfrl.summaries.plotting import curves, mean_curve, readers
 
+# Runs whose ends are no farther apart count as equally long.
+_ALIKE = 0.95
+
 
 def plot(flags: argparse.Namespace) -> None:
     """Draws what `tfrl plot` asks for.
@@ -85,6 +88,7 @@ def _plot_means(
             told = str(error).replace("`MeanCurveReader`: `event_file`", "`plot`: RUN")
             raise ValueError(told.replace("as `tag`", "as `--tag`")) from error
         found.append(reader())
+        _tell_end(name, runs)
     plotter = curves.CurvesPlotter(
         found,
         x_label="environment steps",
@@ -98,6 +102,18 @@ def _plot_means(
         axes.axhline(flags.target, color="grey", linestyle="--", label=reached)
         axes.legend()
     plotter.plot(path, dpi=150)
+
+
+def _tell_end(name: str, runs: list[pathlib.Path]) -> None:
+    """Says where a mean ends, if some runs go on well beyond."""
+    tables = [run_log.read_metrics(run / "metrics.csv") for run in runs]
+    ends = [table["env_steps"][-1] for table in tables]
+    shortest, longest = min(ends), max(ends)
+    if shortest < _ALIKE * longest:
+        print(
+            f"{name}: drawn to step {shortest:,.0f}, where {runs[ends.index(shortest)]}"
+            f" ends; the longest has {longest:,.0f}"
+        )
 
 
 def _tag_of(runs: list[pathlib.Path]) -> str:
