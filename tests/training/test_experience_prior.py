@@ -146,10 +146,13 @@ def test_settings_out_of_range(row):
         (rows(actions=np.full(N_ROWS, 7)), "actions inside of"),
         ({name: x[:1] for name, x in rows().items()}, "of 2 rows at least"),
     ],
+    ids=["columns", "choices", "rows"],
 )
 def test_data_that_do_not_fit_are_told_before_anything(tmp_path, data, match):
     learned = dataclasses.replace(REPLAYED, prior_data=data)
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(
+        ValueError, match=f"`Replayed`: `prior_data` expected .*{match}"
+    ):
         running(tmp_path, experience=learned)
     assert not [*tmp_path.iterdir()]
 

@@ -521,7 +521,13 @@ def source_of(
         _frame_stacks.check_reset(collector.observations, learned.frame_stack)
     prior = None
     if learned.prior_data is not None:
-        prior = _batches_of(_of_prior(learned, n_envs), host, collector, seed, True)
+        try:
+            prior = _batches_of(_of_prior(learned, n_envs), host, collector, seed, True)
+        except (TypeError, ValueError) as error:  # which names what it checks for
+            told = str(error).replace(
+                "`FromDataset`: `data`", "`Replayed`: `prior_data`"
+            )
+            raise type(error)(told) from error
     specs = step_specs(host, collector)
     return _Replay(learned, specs, n_envs, seed, collector, prior)
 
