@@ -144,14 +144,13 @@ def test_plots_of_several_runs(folder, tmp_path, capsys):
     assert call("plot", folder, folder, *flags) == 0
     assert path.read_bytes().startswith(b"\x89PNG")
     assert "drawn to step" not in capsys.readouterr().out
-    longer = shutil.copytree(folder, tmp_path / "longer")
-    table = longer / "metrics.csv"
-    *_, last = table.read_text().splitlines()
-    steps = int(last.split(",")[0])
-    with table.open("a") as rows:
-        rows.write(last.replace(str(steps), str(9 * steps), 1) + "\n")
-    assert call("plot", folder, longer, *flags) == 0
-    told = f"drawn to step {steps}, where {folder} ends; the longest has {9 * steps}"
+    events = tmp_path / "shorter", tmp_path / "longer"
+    for run, n_steps in zip(events, (3, 9), strict=True):
+        with tf.summary.create_file_writer(str(run)).as_default():
+            for step in range(n_steps):
+                tf.summary.scalar("train/loss", 1.0, 1_000 * step)
+    assert call("plot", *events, *flags) == 0
+    told = f"drawn to step 2,000, where {events[0]} ends; the longest has 8,000"
     assert told in capsys.readouterr().out
     path.unlink()
     assert call("plot", folder, folder, f"--output={path}", "--tag=loss") == 2

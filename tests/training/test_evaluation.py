@@ -117,6 +117,8 @@ def test_infos_tell_successes(mode):
         (np.nan, False),
         ("yes", None),
         (np.ones(2), None),
+        ([[1], [1, 2]], None),
+        (np.array(["yes"], object), None),
         (None, None),
     ],
     ids=str,

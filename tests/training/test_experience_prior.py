@@ -5,7 +5,6 @@ import functools
 
 import gymnasium as gym
 import numpy as np
-import plain_graphs
 import pytest
 import tiny_agents
 from refusals import bad, table
@@ -36,12 +35,6 @@ REPLAYED = experience.Replayed(
     200, 8, n_steps=8, learning_starts=24, gamma=0.5, prior_data=rows, prior_share=0.25
 )
 INTERVALS = cadence.Intervals(log_epochs=1, eval_episodes=2, checkpoint_epochs=4)
-
-
-@pytest.fixture(autouse=True)
-def _plain_graphs():
-    with plain_graphs.plain_graphs():
-        yield
 
 
 def running(folder, **settings):

@@ -88,7 +88,7 @@ def _plot_means(
             told = str(error).replace("`MeanCurveReader`: `event_file`", "`plot`: RUN")
             raise ValueError(told.replace("as `tag`", "as `--tag`")) from error
         found.append(reader())
-        _tell_end(name, runs)
+        _tell_end(name, runs, reader.last_steps)
     plotter = curves.CurvesPlotter(
         found,
         x_label="environment steps",
@@ -104,15 +104,13 @@ def _plot_means(
     plotter.plot(path, dpi=150)
 
 
-def _tell_end(name: str, runs: list[pathlib.Path]) -> None:
+def _tell_end(name: str, runs: list[pathlib.Path], ends: list[int]) -> None:
     """Says where a mean ends, if some runs go on well beyond."""
-    tables = [run_log.read_metrics(run / "metrics.csv") for run in runs]
-    ends = [table["env_steps"][-1] for table in tables]
     shortest, longest = min(ends), max(ends)
     if shortest < _ALIKE * longest:
         print(
-            f"{name}: drawn to step {shortest:,.0f}, where {runs[ends.index(shortest)]}"
-            f" ends; the longest has {longest:,.0f}"
+            f"{name}: drawn to step {shortest:,}, where {runs[ends.index(shortest)]} "
+            f"ends; the longest has {longest:,}"
         )
 
 

@@ -342,16 +342,19 @@ def _successes(info: Any, ended: np.ndarray) -> np.ndarray | None:
     """What the infos of episodes that ended say of success, if they say something."""
     # With SAME_STEP that of the step itself lies within that of the reset.
     told = info.get("final_info", info) if isinstance(info, Mapping) else ()
-    said = told.get("is_success") if isinstance(told, Mapping) else told
-    if not isinstance(said, list | tuple | np.ndarray) or np.shape(said) == ():
+    said: Any = told.get("is_success") if isinstance(told, Mapping) else told
+    is_array = isinstance(said, np.ndarray) and said.ndim > 0
+    if not is_array and not isinstance(said, list | tuple):
         return None
     found, is_told = np.zeros(len(ended), bool), False
     for index in np.flatnonzero(ended[: len(said)]):
         flag = said[index]
         if isinstance(flag, Mapping):  # an info for each, as before Gymnasium 1.0
             flag = flag.get("is_success")
-        if isinstance(flag, _FLAGS) and np.size(flag) == 1:
-            number = float(np.ravel(flag)[0])
+        # Others may be ragged, of which NumPy makes no array.
+        known = np.ravel(flag if isinstance(flag, _FLAGS) else ())
+        if known.size == 1 and known.dtype.kind in "biuf":
+            number = float(known[0])
             found[index], is_told = number == number and number != 0.0, True
     return found if is_told else None
 

@@ -46,7 +46,7 @@ class Trainer:
 
     `run.json` keeps the arguments for `tfrl.rl_trainer.open_run`, functions by the
     place they are imported from. A run whose functions cannot be imported, such as
-    lambdas, is opened by `SavedRun`, which is given the agent and the environments.
+    lambdas, is opened by `SavedRun`, which the program that made it gives a trainer.
 
     On a strategy of several replicas each gradient step is shared by them. With a
     `MultiWorkerMirroredStrategy` every worker runs this same program, `TF_CONFIG`

@@ -96,6 +96,8 @@ class MeanCurveReader(_CurveReader):
         >>> curve = reader()
         >>> curve.name, curve.y, curve.max_y.round(2)
         ('PPO', array([  1.,  26., 101.]), array([  1.82,  26.82, 101.82]))
+        >>> reader.last_steps
+        [100, 100, 100]
     """
 
     _tag: str | None = None
@@ -123,6 +125,7 @@ class MeanCurveReader(_CurveReader):
         x = _common_steps(where, runs, points) if given is None else given
         if given is not None:
             _check_last_steps(where, runs, points, float(x[-1]))
+        self._last_steps = [int(steps[-1]) for steps, _ in points]
         self._ys = np.stack([smooth(_interpolated(x, *found)) for found in points])
         self._y_label = tag if self._y_label is None else self._y_label
         make = mean_curve.MeanCurve.from_curves
@@ -132,6 +135,11 @@ class MeanCurveReader(_CurveReader):
     def ys(self) -> np.ndarray:
         """Curves `[runs, points]` that were averaged, interpolated and smoothed."""
         return self._ys
+
+    @property
+    def last_steps(self) -> list[int]:
+        """The last step of each run; without `x_steps` the mean ends at the least."""
+        return self._last_steps
 
 
 class EnvironmentStepsReturnReader(MeanCurveReader):
