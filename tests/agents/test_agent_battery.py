@@ -131,7 +131,8 @@ def test_two_replicas_learn_what_one_learns(kind):
         assert_close((shared, info), (alone, expected), **close)
         counts.append(float(info.get("gradient_steps", 0)))
     if kind == "ppo":
-        assert function.experimental_get_tracing_count() - before <= 1
+        found = function.experimental_get_tracing_count()
+        assert 1 <= found <= before + 1
         # The divergence stops both after the same steps, some before the last.
         assert 0 < min(counts) < 6
 
