@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from tfrl._internal import gym_checks
+from tfrl.host import _serial
 
 # Frames of these lie between a vector and the environments that a user wrote.
 _BETWEEN = {"gymnasium", "numpy", "tfrl", "functools", "copy", "contextlib"}
@@ -181,6 +182,8 @@ class Stepper:
         self._mode = autoreset_mode(envs)
         self._is_taken_for_next = _named_mode(envs) is None
         self._vector = envs.unwrapped
+        self._is_serial = _serial.SerialSteps.can_play(envs)
+        self._played = _serial.SerialSteps(envs) if self._is_serial else envs
         self._nobody = np.zeros(envs.num_envs, bool)
         self.reset(seed)
 
@@ -194,7 +197,7 @@ class Stepper:
         self._take_turn()
         # Gymnasium takes none of NumPy.
         seed = int(seed) if isinstance(seed, np.integer) else seed
-        seen = self._reset(seed=seed)
+        seen = self._reset(self.envs, seed=seed)
         self.resetting = self._waiting()
         _check_observations(self.envs, seen)
         self._shapes = _shapes(seen)
@@ -220,19 +223,21 @@ class Stepper:
                 "evaluate in"
             )
         try:
-            after, rewards, terminated, truncated, info = self.envs.step(actions)
+            after, rewards, terminated, truncated, info = self._played.step(actions)
         except Exception as error:
             _explain(self.envs, error, self._n_steps + 1)
             raise
         self._n_steps += 1
-        self._check(after, rewards, terminated, truncated)
+        if not self._is_serial:
+            self._check(after, rewards, terminated, truncated)
         ended = terminated | truncated
         last, valid, is_end = after, ~self.resetting, np.count_nonzero(ended)
         successes = _successes(info, ended) if is_end else None
         if is_end and self._mode != AutoresetMode.NEXT_STEP:
-            last = gym_checks.mapped(np.copy, after)
+            if not self._is_serial:
+                last = gym_checks.mapped(np.copy, after)
             if self._mode == AutoresetMode.DISABLED:
-                after = self._reset(options={"reset_mask": ended})
+                after = self._reset(self._played, options={"reset_mask": ended})
             elif "final_obs" not in info:
                 raise ValueError(
                     "`Stepper`: `envs` expected info['final_obs'] where an episode "
@@ -262,9 +267,9 @@ class Stepper:
         waiting = getattr(self._vector, "waiting", None)
         return self._nobody if waiting is None else np.array(waiting, bool)
 
-    def _reset(self, **kwargs: Any) -> Any:
+    def _reset(self, envs: Any, **kwargs: Any) -> Any:
         try:
-            observations, _ = self.envs.reset(**kwargs)
+            observations, _ = envs.reset(**kwargs)
         except Exception as error:
             _explain(self.envs, error, self._n_steps)
             raise
@@ -341,7 +346,7 @@ def _shapes(nest: Any) -> list[tuple[tuple[int, ...], Any]]:
 def _successes(info: Any, ended: np.ndarray) -> np.ndarray | None:
     """What the infos of episodes that ended say of success, if they say something."""
     # With SAME_STEP that of the step itself lies within that of the reset.
-    told = info.get("final_info", info) if isinstance(info, Mapping) else ()
+    told = info.get("final_info", info) if isinstance(info, Mapping) else info
     said: Any = told.get("is_success") if isinstance(told, Mapping) else told
     is_array = isinstance(said, np.ndarray) and said.ndim > 0
     if not is_array and not isinstance(said, list | tuple):
@@ -349,7 +354,7 @@ def _successes(info: Any, ended: np.ndarray) -> np.ndarray | None:
     found, is_told = np.zeros(len(ended), bool), False
     for index in np.flatnonzero(ended[: len(said)]):
         flag = said[index]
-        if isinstance(flag, Mapping):  # an info for each, as before Gymnasium 1.0
+        if isinstance(flag, Mapping):  # an info for each
             flag = flag.get("is_success")
         # Others may be ragged, of which NumPy makes no array.
         known = np.ravel(flag if isinstance(flag, _FLAGS) else ())
@@ -461,7 +466,8 @@ def _number(vector: Any, frames: list[types.FrameType]) -> int | None:
         if isinstance(caller, gym.Env):
             found = [n for n, env in enumerate(parts) if env is caller.unwrapped]
             return found[0] if found else None
-        if caller is vector and isinstance(frame.f_locals.get("i"), int):
+        is_vector = caller is vector or isinstance(caller, _serial.SerialSteps)
+        if is_vector and isinstance(frame.f_locals.get("i"), int):
             return int(frame.f_locals["i"])
     return None
 
