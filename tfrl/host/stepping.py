@@ -183,7 +183,7 @@ class Stepper:
         self._is_taken_for_next = _named_mode(envs) is None
         self._vector = envs.unwrapped
         self._is_serial = _serial.SerialSteps.can_play(envs)
-        self._played = _serial.SerialSteps(envs) if self._is_serial else envs
+        self._played: Any = _serial.SerialSteps(envs) if self._is_serial else envs
         self._nobody = np.zeros(envs.num_envs, bool)
         self.reset(seed)
 
