@@ -28,7 +28,7 @@ from tfrl.datasets import recorded
 from tfrl.environments import vector
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
-from tfrl.training import cadence, doctor, experience, trainer
+from tfrl.training import cadence, doctor, experience, saved_run, trainer
 from tfrl.training.collecting import recording
 from tfrl.training.rehearsing import rehearsal
 
@@ -409,9 +409,21 @@ def test_what_gin_has_no_words_for_is_opened_and_resumed(tmp_path):
     assert "See run.json" in (tmp_path / "config.gin").read_text()
     with rl_trainer.open_run(tmp_path) as run:
         assert run.evaluate(2).returns.max() <= 20
-    longer = "--config=train_rl.n_epochs = 2"
-    assert rl_trainer.main([longer, "--resume", f"--output_dir={tmp_path}"]) == 0
-    assert run_log.read_metrics(tmp_path / "metrics.csv")["epoch"].tolist() == [1, 2]
+    resume = ["--resume", f"--output_dir={tmp_path}"]
+    assert rl_trainer.main(["--config=train_rl.n_epochs = 2", *resume]) == 0
+    # Bindings of the trainer take the place of what the folder says.
+    longer = ["--config=train_rl.n_epochs = None", "--config=Trainer.n_envs = 2"]
+    longer += ["--config=Trainer.total_env_steps = 96"]
+    assert rl_trainer.main([*longer, *resume]) == 0
+    rows = run_log.read_metrics(tmp_path / "metrics.csv")
+    assert rows["epoch"].tolist() == [1, 2, 3]
+    assert saved_run.record_of(tmp_path).arguments["total_env_steps"] == 96
+    assert "See run.json" in (tmp_path / "config.gin").read_text()
+    # Others, which nothing takes up, are refused, and a step that is none is.
+    for flag in ("PPO.gamma = 0.5", "Trainer.total_env_steps = -1"):
+        assert rl_trainer.main([f"--config={flag}", *resume]) == 2
+    with rl_trainer.open_run(tmp_path) as run:
+        assert run.evaluate(2).returns.max() <= 20
 
 
 def test_what_no_other_process_can_make_is_refused(tmp_path):

@@ -433,8 +433,11 @@ def _as_recorded(directory: str, bindings: Sequence[str]) -> dict[str, Any]:
         return {}
     front = [f"train_rl.{name} = {given.pop(name)}" for name in ("n_epochs", "seed")]
     configs.parse(bindings=[*front, *bindings])
-    make = functools.partial(_CONFIGURABLES[record.made_by], **given)
-    return {"light_rl_trainer": make}
+    # What is bound takes the place of what the folder says.
+    made_by = gin.get_configurable(record.made_by)
+    for name in gin.get_bindings(record.made_by, resolve_references=False):
+        given.pop(name, None)
+    return {"light_rl_trainer": functools.partial(made_by, **given)}
 
 
 if __name__ == "__main__":
