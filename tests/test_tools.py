@@ -1,11 +1,13 @@
 """What `tools/test` and `.ci/run` count on: options of pytest that are our own."""
 
 import argparse
+import ast
 import importlib
 import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,60 @@ def test_a_benchmark_alone_takes_its_place_in_the_page(monkeypatch):
     lines = [x for x in table.head(after) if x.startswith(told)]
     assert len(lines) == 1 and text.count(lines[0]) == 2
     assert len(table.head(before)) == len(table.head(after)) == 2 + len(table.HEAD)
+
+
+def named_of_tfrl(path):
+    """Yields what a file names of tfrl: (line, the names one after the other)."""
+    tree, known = ast.parse(path.read_text(encoding="utf-8")), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            own = [x for x in node.names if x.name.split(".")[0] == "tfrl"]
+            known |= {x.asname or "tfrl": x.name if x.asname else "tfrl" for x in own}
+        is_from = isinstance(node, ast.ImportFrom) and node.module is not None
+        if is_from and node.module.split(".")[0] == "tfrl":
+            for name in node.names:
+                known[name.asname or name.name] = f"{node.module}.{name.name}"
+                yield node.lineno, [*node.module.split("."), name.name]
+    for node in ast.walk(tree):
+        names, inner = [], node
+        while isinstance(inner, ast.Attribute):
+            names.insert(0, inner.attr)
+            inner = inner.value
+        if names and isinstance(inner, ast.Name) and inner.id in known:
+            yield node.lineno, [*known[inner.id].split("."), *names]
+
+
+def is_there(names):
+    found = importlib.import_module(names[0])
+    for depth, name in enumerate(names[1:], 2):
+        if not isinstance(found, types.ModuleType):
+            return True  # what objects have is another question
+        if not hasattr(found, name):
+            try:
+                importlib.import_module(".".join(names[:depth]))
+            except ModuleNotFoundError:
+                return False
+        found = getattr(found, name)
+    return True
+
+
+def test_what_tools_name_of_tfrl_is_there(tmp_path):
+    # Benchmarks run by hand, where their peers are installed.
+    count, lost = 0, []
+    for path in sorted((TESTS.parent / "tools").rglob("*.py")):
+        for line, names in named_of_tfrl(path):
+            count += 1
+            if not is_there(names):
+                lost.append(f"{path.name}:{line}: {'.'.join(names)}")
+    assert not lost and count > 200
+    (tmp_path / "old.py").write_text(
+        "import tfrl\nfrom tfrl.training import experience as e, gone\n"
+        "e.add_all(1)\ntfrl.agents.PPO().no\ntfrl.agents.QPO\n"
+    )
+    found = [".".join(x) for _, x in named_of_tfrl(tmp_path / "old.py")]
+    gone = {x for x in found if not is_there(x.split("."))}
+    names = ("training.gone", "training.experience.add_all", "agents.QPO")
+    assert gone == {f"tfrl.{x}" for x in names}
 
 
 def pins(name):

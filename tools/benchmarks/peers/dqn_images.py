@@ -22,6 +22,7 @@ from stable_baselines3.common import env_util
 
 import tfrl
 from tfrl.training import experience
+from tfrl.training.collecting import _delivery
 
 N_ENVS, N_STEPS, BATCH, CAPACITY = 8, 16, 32, 4_096
 N_UPDATES = N_ENVS * N_STEPS // 4
@@ -46,7 +47,7 @@ def tfrl_round() -> Callable[[], object]:
 
     def run() -> None:
         nonlocal agent
-        experience.add_trajectory(store, collector.collect(host, rng))
+        _delivery.add_trajectory(store, collector.collect(host, rng))
         agent, _ = agent.update(minibatches.drawn(N_UPDATES))
         host.push(agent.policy)
 
