@@ -357,6 +357,16 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_of_runs_names_one(tmp_path, capsys):
+    for name in ("seed-1", "seed-0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").touch()
+    for argv in (["evaluate", str(tmp_path)], ["--resume", str(tmp_path)]):
+        assert command.main(argv) == 2
+        line = capsys.readouterr().err
+        assert f"; give one of the runs in it, such as {tmp_path / 'seed-0'}\n" in line
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

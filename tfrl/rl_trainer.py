@@ -313,9 +313,11 @@ run.json or config.gin; got 'no/such/run' without
 def _config_in(place: str, directory: str | os.PathLike[str]) -> pathlib.Path:
     config = pathlib.Path(directory) / "config.gin"
     if not config.is_file():
+        runs = sorted(config.parent.glob("*/run.json"))
+        hint = f"; give one of the runs in it, such as {runs[0].parent}" if runs else ""
         raise ValueError(
             f"{place} expected the folder of a run, with run.json or config.gin; got "
-            f"{str(directory)!r} without"
+            f"{str(directory)!r} without{hint}"
         )
     return config
 
