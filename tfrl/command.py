@@ -303,9 +303,9 @@ def _parser() -> argparse.ArgumentParser:
     size: dict[str, Any] = {"nargs": 2, "metavar": ("WIDTH", "HEIGHT")}
     record.add_argument("--size", type=int, help="in pixels", **size)
     commands_of_runs.add_commands(add)
-    exported = add("export", _export, "write the policy as a SavedModel")
+    exported = add("export", _export, "write the policy as a SavedModel or for LiteRT")
     add_run(exported)
-    exported.add_argument("path", metavar="PATH", help="folder to create")
+    exported.add_argument("path", metavar="PATH", help="folder, or .tflite file")
     add_step(exported)
     exported.add_argument("--overwrite", action="store_true", help="replace PATH")
     text = "compare an exported model with what it was made of"

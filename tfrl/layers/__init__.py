@@ -3,7 +3,7 @@
 Here are normalization by running moments, the end of a network in a distribution, and
 what keeps target networks behind those that train.
 Normalization outside Keras, as `tf.Module`s, is in `tfrl.stats`; the distributions are
-in `tfrl.distributions`, whole actor and critic networks in `tfrl.agents`, functions
+in `tfrl.distributions`, whole actor and critic networks in `tfrl.policies`, functions
 without weights in `tfrl.ops`.
 """
 

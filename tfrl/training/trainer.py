@@ -84,8 +84,8 @@ class Trainer:
         collector: "host" steps environments in Python; "compiled" plays those of
             `tfrl.environments.compiled` in the graph in which the agent learns, many
             epochs in one call, which to callbacks are one; "actors" or an `ActorPool`
-            plays them in processes of their own, also while the agent learns. Such a
-            run is not repeated to the bit, and begins new episodes when resumed.
+            plays them in processes of their own, also while the agent learns. A run
+            with actors does not repeat to the bit, and resumes with new episodes.
 
     Attributes:
         agent: what learned so far; another of the same networks and settings may take

@@ -25,8 +25,8 @@ class PPO:
         clip: how far the probability ratio may leave 1: a number or a schedule.
         clip_schedule: `"linear"` lets the number fall to 0 over the run.
         value_clip: how far values may leave the old ones per update; None for no limit.
-        value_coefficient: weight of the value loss, which is halved: 1.0 is what the
-            default of Stable-Baselines3, 0.5, is there.
+        value_coefficient: weight of half the squared error of the values: 1.0 here
+            equals Stable-Baselines3's default `vf_coef=0.5`.
         entropy_coefficient: weight of the entropy bonus: a number or a schedule.
         n_epochs: passes over each trajectory.
         minibatch_size: rows per gradient step; must divide steps times environments.
