@@ -10,13 +10,17 @@ import ast
 import importlib
 import importlib.util
 import io
+import json
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 
+import gymnasium as gym
+import numpy as np
 import plain_graphs
 import pytest
 import source_tree
@@ -48,7 +52,10 @@ def doors():
 
 def blocks(path):
     """The fenced blocks of a page: kind, line of the first line, text."""
-    text = path.read_text(encoding="utf-8")
+    yield from blocks_of(path.read_text(encoding="utf-8"))
+
+
+def blocks_of(text):
     for fence in FENCE.finditer(text):
         yield fence[3].strip(), text.count("\n", 0, fence.start(4)) + 1, fence[4]
 
@@ -101,6 +108,36 @@ def test_programs_with_other_libraries_run(library, text, tmp_path):
         text=True,
     )
     assert told.stdout.endswith("done\n"), told.stderr
+
+
+PLAYED_IN_NODE = """
+const read = name => JSON.parse(require("fs").readFileSync(name));
+const policy = read("policy.json");
+console.log(JSON.stringify(read("rows.json").map(row => act(policy, row))));
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node runs the program")
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_program_for_web_pages_acts_as_the_policy(normalize, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = 30.0 * np.random.default_rng(0).standard_normal((200, 4), np.float32)
+    settings = tfrl.agents.PPO(hidden_units=(8,), normalize_observations=normalize)
+    spaces = gym.spaces.Box(-np.inf, np.inf, (4,)), gym.spaces.Discrete(5)
+    agent = settings.create(*spaces, seed=1)
+    if normalize:
+        seen = 5.0 + 7.0 * rows[None], np.ones((1, len(rows)), bool)
+        agent = agent.replace(policy=agent.policy.update_moments(*seen))
+    page = (SITE / "guide" / "exporting.md").read_text(encoding="utf-8")
+    (writes,) = (x for kind, _, x in blocks_of(page) if "numpy_copy" in x)
+    (program,) = (x for kind, _, x in blocks_of(page) if kind.endswith("javascript"))
+    exec(writes, {"agent": agent, "json": json, "tfrl": tfrl})
+    pathlib.Path("rows.json").write_text(json.dumps(rows.tolist()))
+    node = ["node", "-e", program + PLAYED_IN_NODE]
+    done = subprocess.run(node, capture_output=True, text=True, check=True)
+    actions = agent.policy.act(rows, temperature=0.0).actions
+    assert json.loads(done.stdout) == actions.tolist()
+    assert len(set(actions.tolist())) > 2
 
 
 @pytest.mark.parametrize("path", PAGES, ids=NAMES)
