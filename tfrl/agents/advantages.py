@@ -215,13 +215,13 @@ def estimate_corrected_advantages(
         trajectory: what another met, `[T, N]`, with the `log_probs` of its actions.
         rewards: `[T, N]`, those of the trajectory or scaled ones.
         gamma: discount factor.
-        lambda_: as of `tfrl.ops.vtrace`; the trace is cut where an episode is.
+        lambda_: as in `tfrl.ops.vtrace`; the trace is cut where an episode is.
         clip_rho: largest ratio that weighs a temporal difference.
         clip_pg_rho: largest ratio that weighs an advantage.
-        outputs: as of `estimate_advantages`.
+        outputs: as in `estimate_advantages`.
 
     Returns:
-        `Experience`, as of `estimate_advantages`; the advantages are weighed already.
+        `Experience`, as in `estimate_advantages`; the advantages are weighed already.
 
     Raises:
         ValueError: if the shapes do not fit each other.

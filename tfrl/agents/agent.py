@@ -360,7 +360,7 @@ def actor_critic_of(
         config: the dataclass of settings.
         observation_space: of one environment.
         action_space: of one environment.
-        network: as of `ActorCriticPolicy.create`, or of `RecurrentPolicy.create` where
+        network: as in `ActorCriticPolicy.create`, or in `RecurrentPolicy.create` where
             the settings ask for a memory.
         seed: of the weights.
         **options: of `learner`.

@@ -504,7 +504,7 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransform:
 def with_learning_rate(state: tuple[Any, ...], learning_rate: Any) -> tuple[Any, ...]:
     """Returns `state` with another learning rate for the updates to come.
 
-    Of transforms within transforms, as of `partitioned`, all get it.
+    Of transforms within transforms, as in `partitioned`, all get it.
 
     Args:
         state: of a transform whose `learning_rate` was a number.

@@ -295,7 +295,7 @@ def take_steps(
 
     Args:
         state: before the first step.
-        loss_fn: as of `ReplicatedState.apply_loss_fn`.
+        loss_fn: as in `ReplicatedState.apply_loss_fn`.
         batches: nest of `[K, B, ...]`, alike on every worker.
 
     Returns:

@@ -78,7 +78,7 @@ class VectorActionMasks(VectorWrapper):
 
     Raises:
         TypeError: if `env` is no vector environment.
-        ValueError: as of `ActionMasks`.
+        ValueError: as in `ActionMasks`.
 
     Example:
         >>> envs = gym.make_vec("Taxi-v4", 2, vectorization_mode="sync")

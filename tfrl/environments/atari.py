@@ -109,7 +109,7 @@ def make_atari(
         max_episode_steps: of the agent, after which an episode is truncated.
 
     Returns:
-        The vector environment, as of `make_vec`.
+        The vector environment, as in `make_vec`.
 
     Raises:
         ImportError: without EnvPool, if it is to play.

@@ -165,7 +165,7 @@ class EnvPoolVector(VectorEnv):
             actions: `[N, *shape]`.
 
         Returns:
-            Observations, rewards, terminated, truncated and info, as of `VectorEnv`.
+            Observations, rewards, terminated, truncated and info, as in `VectorEnv`.
 
         Raises:
             ValueError: if the actions are of another space, or before a `reset`.

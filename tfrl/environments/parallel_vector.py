@@ -191,7 +191,7 @@ class ParallelEnvVector(VectorEnv):
             actions: `[N, *shape]`.
 
         Returns:
-            Observations, rewards, terminated, truncated and info, as of `VectorEnv`.
+            Observations, rewards, terminated, truncated and info, as in `VectorEnv`.
 
         Raises:
             ValueError: if a copy has ended and was not begun anew, or returns what it

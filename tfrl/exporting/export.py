@@ -79,7 +79,7 @@ def export_model(
         path: folder or file to create.
         inputs: nest of `tf.TensorSpec` that a layer, normalizer or function takes,
             None for what is free. Functional and Sequential models know theirs.
-        examples: arrays by the names of the inputs, as of `Endpoint`; of a `.keras`
+        examples: arrays by the names of the inputs, as in `Endpoint`; of a `.keras`
             file one nest, under the name `inputs`.
         tolerance: a float output may differ from x by `tolerance * max(1, |x|)`.
         overwrite: replace a model that is there, which stays until then.
@@ -125,7 +125,7 @@ def export_policy(
 ) -> None:
     """Writes a policy as a SavedModel, normalizers and bounds included.
 
-    The signatures are those of `policy_endpoints`; all else is as of `export_model`.
+    The signatures are those of `policy_endpoints`; all else is as in `export_model`.
     A `.tflite` file has `serving_default` alone, since LiteRT cannot draw by a seed.
 
     Args:
@@ -267,9 +267,9 @@ def _endpoints_of(
 
     Args:
         where: name of the function, for messages.
-        content: as of `export_model`.
-        inputs: as of `export_model`.
-        examples: as of `export_model`.
+        content: as in `export_model`.
+        inputs: as in `export_model`.
+        examples: as in `export_model`.
 
     Raises:
         ValueError: if inputs are not known, or given beside endpoints.
@@ -412,7 +412,7 @@ def _prepare_keras(
     Args:
         where: name of the function, for messages.
         content: the model.
-        inputs: as of `export_model`.
+        inputs: as in `export_model`.
         examples: a nest of arrays under the name `inputs`.
 
     Returns:

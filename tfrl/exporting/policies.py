@@ -160,7 +160,7 @@ def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoi
     returns their `values`, `[B]`.
 
     Args:
-        agent: as of `policy_endpoints`.
+        agent: as in `policy_endpoints`.
         observation_space: of one environment.
 
     Returns:

@@ -25,7 +25,7 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
 
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState`.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: a `CategoricalHead`.
         epsilon: float32 `[]`.
 
@@ -61,7 +61,7 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
         Args:
             observation_space: see `SpaceEncoder` for the kinds.
             action_space: a Discrete space.
-            learner: as of `ActorCriticPolicy.create`.
+            learner: as in `ActorCriticPolicy.create`.
             network: a Keras model of your own, or a function of both spaces that
                 returns one, called as in inference: dropout does nothing, and the
                 statistics of batch normalization stay as they are. From observations
@@ -78,7 +78,7 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
             noise: in the weights, see `NoisyDense`; None for none.
 
         Returns:
-            A policy that learned nothing yet.
+            An untrained policy.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

@@ -83,7 +83,7 @@ class ActorPolicy(network_policy.NetworkPolicy):
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState` of an
             `Actor`.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: from the parameters to actions.
 
     Example:
@@ -117,7 +117,7 @@ class ActorPolicy(network_policy.NetworkPolicy):
         Args:
             observation_space: see `SpaceEncoder` for the kinds.
             action_space: see `action_head` for the kinds.
-            learner: as of `ActorCriticPolicy.create`.
+            learner: as in `ActorCriticPolicy.create`.
             network: a Keras model of your own, or a function of both spaces that
                 returns one, called as in inference. From observations `[B, *shape]`
                 (floats as float32, images as uint8, choices as int64) it makes the
@@ -132,7 +132,7 @@ class ActorPolicy(network_policy.NetworkPolicy):
                 see `StateNoiseActorPolicy`; None draws anew in each step.
 
         Returns:
-            A policy that learned nothing yet.
+            An untrained policy.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
@@ -207,7 +207,7 @@ class StateNoiseActorPolicy(_state_noise.StateNoise, ActorPolicy):
 
     Attributes:
         state: the network with its weights.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: a `NormalHead`.
         noise_steps: for how many steps the noise stays one function of the state.
 

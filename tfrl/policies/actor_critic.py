@@ -19,7 +19,7 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState` of an
             `ActorCritic`; its methods `actor` and `critic` give either alone.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: from the parameters to actions.
 
     Example:
@@ -70,7 +70,7 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
                 see `StateNoisePolicy`; None draws anew in each step.
 
         Returns:
-            A policy that learned nothing yet.
+            An untrained policy.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
@@ -139,7 +139,7 @@ class StateNoisePolicy(_state_noise.StateNoise, ActorCriticPolicy):
 
     Attributes:
         state: the network with its weights.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: a `NormalHead`.
         noise_steps: for how many steps E stays.
 

@@ -287,7 +287,7 @@ class GivenCritics(keras.Model):
         networks: one model for each critic.
         kinds: description of the observations.
         n_features: of an action.
-        n_outputs: as of `Critics`.
+        n_outputs: as in `Critics`.
         **kwargs: of `keras.Model`.
 
     Example:

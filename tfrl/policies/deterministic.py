@@ -124,7 +124,7 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
 
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState`.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: a `NormalHead`.
         noise: float32 `[]` or `[D]`, standard deviation.
 
@@ -161,7 +161,7 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
         Args:
             observation_space: see `SpaceEncoder` for the kinds.
             action_space: a Box of floats.
-            learner: as of `ActorCriticPolicy.create`.
+            learner: as in `ActorCriticPolicy.create`.
             network: a Keras model of your own, or a function of both spaces that
                 returns one, called as in inference. From observations `[B, *shape]` it
                 makes raw actions `[B, D]`.
@@ -174,7 +174,7 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
             seed: of the initial weights.
 
         Returns:
-            A policy that learned nothing yet.
+            An untrained policy.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

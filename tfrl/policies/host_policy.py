@@ -215,10 +215,10 @@ class HostPolicy:
 
         Args:
             observations: nest of arrays `[B, *shape]`; lists are made arrays.
-            state: as of `Policy.act`.
-            seed: a `numpy.random.Generator`, or as of `Policy.act`.
-            temperature: as of `Policy.act`.
-            mask: as of `Policy.act`.
+            state: as in `Policy.act`.
+            seed: a `numpy.random.Generator`, or as in `Policy.act`.
+            temperature: as in `Policy.act`.
+            mask: as in `Policy.act`.
             log_probs: whether to compute them.
 
         Returns:

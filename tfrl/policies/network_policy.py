@@ -156,7 +156,7 @@ class NetworkPolicy(pytree.PyTreeNode):
 
         Args:
             observations: nest of `[B, *shape]`.
-            state: as of `act`.
+            state: as in `act`.
             noise: in the weights, `[n_noise]`, standard normal; None for none.
         """
         self.check_state(observations, state)
@@ -186,7 +186,7 @@ class NetworkPolicy(pytree.PyTreeNode):
 
         Args:
             observations: nest of `[B, *shape]`.
-            state: as of `Policy.act`.
+            state: as in `Policy.act`.
             seed: int, int32 `[2]`; None draws one from TensorFlow's generator, for
                 NumPy observations from Python's. For these it may also be a
                 `numpy.random.Generator`. NumPy and tensors are drawn differently by
@@ -236,8 +236,8 @@ class NetworkPolicy(pytree.PyTreeNode):
 
         Args:
             parameters: `[B, n]`, of the network.
-            temperature: as of `act`; at 0 the mode counts alone.
-            mask: as of `act`.
+            temperature: as in `act`; at 0 the mode counts alone.
+            mask: as in `act`.
         """
         if mask is not None:
             parameters = self.head.masked(parameters, mask)

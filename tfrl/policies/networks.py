@@ -356,7 +356,7 @@ class ActionValues(_SpaceNetwork):
         activation: of each network.
         seed: of the initial weights.
         n_atoms: outputs of each choice.
-        noise: as of `MLP`.
+        noise: as in `MLP`.
         **kwargs: of `keras.Model`.
 
     Example:

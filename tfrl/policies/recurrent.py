@@ -193,7 +193,7 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState` of a
             `RecurrentNetwork`.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: from the parameters to actions.
         units: size of the memory, float32 `[B, units]`, zeros at first.
         has_values: whether the network gives values too.
@@ -234,7 +234,7 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
         Args:
             observation_space: see `SpaceEncoder` for the kinds.
             action_space: see `action_head` for the kinds.
-            learner: as of `ActorCriticPolicy.create`.
+            learner: as in `ActorCriticPolicy.create`.
             units: of each cell. An LSTM remembers twice as many numbers, and with
                 values there are two cells.
             hidden_units: of the layers behind the memory.
@@ -247,13 +247,13 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
             log_std: initial log standard deviation of continuous raw actions, learned
                 beside the network; None for those that the network gives.
             network: a Keras model of your own, or a function of both spaces that
-                returns one, as of `ActorCriticPolicy.create`, but that it maps a pair:
+                returns one, as in `ActorCriticPolicy.create`, but that it maps a pair:
                 observations and what it remembers, float32 `[B, units]`, to the
                 parameters, the values if there are to be any, and what it remembers
                 then. With it `cell`, `hidden_units` and `activation` mean nothing.
 
         Returns:
-            A policy that learned nothing yet.
+            An untrained policy.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
@@ -309,7 +309,7 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
 
         Args:
             observations: nest of `[B, *shape]`.
-            state: as of `act`.
+            state: as in `act`.
 
         Raises:
             ValueError: if the network gives no values.

@@ -74,7 +74,7 @@ class Independent:
             n_steps: steps of a trajectory, T.
 
         Returns:
-            An `IndependentAgent` that learned nothing yet.
+            An untrained `IndependentAgent`.
 
         Raises:
             TypeError: if a space is of a kind that an agent does not support.

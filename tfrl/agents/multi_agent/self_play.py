@@ -100,14 +100,14 @@ class SelfPlay:
             observation_space: of one player.
             action_space: of one player.
             seed: of weights and draws.
-            network: as of the `create` of `agent`.
+            network: as in the `create` of `agent`.
             n_envs: rows of a trajectory, N.
             n_steps: steps of a trajectory, T.
             n_agents: of the environment; None if that is not known. `Trainer` tells 1
                 where a vector names no `agents`.
 
         Returns:
-            A `SelfPlayAgent` that learned nothing yet.
+            An untrained `SelfPlayAgent`.
 
         Raises:
             TypeError: if a space is of a kind that the agent does not support.

@@ -34,15 +34,15 @@ class CrossQ:
         temperature_learning_rate: of log alpha, likewise.
         temperature: alpha at the beginning.
         learn_temperature: whether alpha is learned; else it stays.
-        target_entropy: as of `SAC`.
+        target_entropy: as in `SAC`.
         n_critics: number of critics.
         policy_delay: steps of the critics for each of actor and temperature.
-        max_gradient_norm: as of `SAC`.
+        max_gradient_norm: as in `SAC`.
         hidden_units: of the actor.
         critic_units: hidden units of each critic, better wide.
         activation: of the networks.
-        noise_steps: as of `SAC`.
-        normalize_observations: as of `SAC`.
+        noise_steps: as in `SAC`.
+        normalize_observations: as in `SAC`.
 
     Example:
         >>> agent = CrossQ(hidden_units=(8,), critic_units=(16,)).create(
@@ -101,7 +101,7 @@ class CrossQ:
                 spaces that returns one; see `ActorPolicy.create`.
 
         Returns:
-            A `CrossQAgent` that learned nothing yet.
+            An untrained `CrossQAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

@@ -110,7 +110,7 @@ class QLearning:
                 choice.
 
         Returns:
-            A `DQNAgent` that learned nothing yet.
+            An untrained `DQNAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

@@ -156,7 +156,7 @@ class SAC:
                 observations to the values of all choices, `[B, n]`.
 
         Returns:
-            A `SACAgent` that learned nothing yet.
+            An untrained `SACAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

@@ -109,7 +109,7 @@ class TD3:
                 critic, see `tfrl.policies.Critics`, called once for each critic.
 
         Returns:
-            A `TD3Agent` that learned nothing yet.
+            An untrained `TD3Agent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

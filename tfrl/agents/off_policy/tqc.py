@@ -34,17 +34,17 @@ class TQC:
         temperature_learning_rate: of log alpha, likewise.
         temperature: alpha at the beginning.
         learn_temperature: whether alpha is learned; else it stays.
-        target_entropy: as of `SAC`.
+        target_entropy: as in `SAC`.
         tau: share that the critics' copy takes over each step.
         n_critics: N.
         n_quantiles: M.
         n_dropped: d, for each critic.
         policy_delay: steps of the critics for each of actor and temperature.
-        max_gradient_norm: as of `SAC`.
+        max_gradient_norm: as in `SAC`.
         hidden_units: of the actor and each critic.
         activation: of the networks.
-        noise_steps: as of `SAC`.
-        normalize_observations: as of `SAC`.
+        noise_steps: as in `SAC`.
+        normalize_observations: as in `SAC`.
 
     Example:
         >>> agent = TQC(hidden_units=(8,)).create(
@@ -102,10 +102,10 @@ class TQC:
             action_space: of one environment, see `action_head` for the kinds; not a
                 Discrete one.
             seed: of weights and draws.
-            network: as of `SAC.create`, but that a critic makes quantiles, `[B, M]`.
+            network: as in `SAC.create`, but that a critic makes quantiles, `[B, M]`.
 
         Returns:
-            A `TQCAgent` that learned nothing yet.
+            An untrained `TQCAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

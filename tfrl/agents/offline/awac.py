@@ -106,7 +106,7 @@ class AWAC:
                 values; see `ActorCriticPolicy.create`. The critics stay ours.
 
         Returns:
-            An `AWACAgent` that learned nothing yet.
+            An untrained `AWACAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

@@ -87,7 +87,7 @@ class BC:
                 values; see `ActorCriticPolicy.create`.
 
         Returns:
-            A `BCAgent` that learned nothing yet.
+            An untrained `BCAgent`.
 
         Raises:
             ValueError: if `squash` does not fit the action space, or the outputs of

@@ -71,10 +71,10 @@ class CQL(sac.SAC):
             observation_space: of one environment, see `SpaceEncoder` for the kinds.
             action_space: of one environment, a Box of floats with bounds.
             seed: of weights and draws.
-            network: as of `SAC.create`.
+            network: as in `SAC.create`.
 
         Returns:
-            A `CQLAgent` that learned nothing yet.
+            An untrained `CQLAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

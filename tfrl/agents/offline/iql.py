@@ -107,7 +107,7 @@ class IQL:
                 values; see `ActorCriticPolicy.create`. The critics stay ours.
 
         Returns:
-            An `IQLAgent` that learned nothing yet.
+            An untrained `IQLAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

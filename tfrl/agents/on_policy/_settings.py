@@ -48,7 +48,7 @@ class OneStep:
                 where there is a memory.
 
         Returns:
-            An agent that learned nothing yet.
+            An untrained agent.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

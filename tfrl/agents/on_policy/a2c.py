@@ -38,8 +38,8 @@ class A2C(_settings.OneStep):
         activation: of both.
         squash: squash continuous actions by tanh instead of clipping them.
         log_std: initial log standard deviation of continuous actions.
-        memory: "gru", "lstm", "own" or None, as of `PPO`.
-        memory_units: as of `PPO`.
+        memory: "gru", "lstm", "own" or None, as in `PPO`.
+        memory_units: as in `PPO`.
 
     Example:
         >>> agent = A2C().create(

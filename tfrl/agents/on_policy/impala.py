@@ -47,9 +47,9 @@ class IMPALA(_settings.OneStep):
         activation: of both.
         squash: squash continuous actions by tanh instead of clipping them.
         log_std: initial log standard deviation of continuous actions.
-        memory: "gru", "lstm", "own" or None, as of `PPO`. What was remembered before
+        memory: "gru", "lstm", "own" or None, as in `PPO`. What was remembered before
             the first step is taken as it was.
-        memory_units: as of `PPO`.
+        memory_units: as in `PPO`.
 
     Example:
         >>> agent = IMPALA().create(

@@ -52,7 +52,7 @@ class PPO:
             is a `log_std_init` of -log(F) / 2 in Stable-Baselines3, -2.1 of 64. None
             draws anew in each step.
         vtrace: correct for who acted some updates ago: advantages and values by
-            V-trace, as of `IMPALA`, whose trace `lambda_` is here too. The ratio that
+            V-trace, as in `IMPALA`, whose trace `lambda_` is here too. The ratio that
             is clipped stays that to the policy before the update.
 
     Example:
@@ -128,7 +128,7 @@ class PPO:
                 `minibatch_size` is checked now and not at the first update.
 
         Returns:
-            A `PPOAgent` that learned nothing yet.
+            An untrained `PPOAgent`.
 
         Raises:
             ValueError: if `minibatch_size` does not divide T * N, is not that of whole

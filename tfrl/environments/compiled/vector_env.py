@@ -177,7 +177,7 @@ class CompiledVectorEnv(VectorEnv):
             actions: nest of `[N, *shape]`.
 
         Returns:
-            Observations, rewards, terminated, truncated and info, as of `VectorEnv`.
+            Observations, rewards, terminated, truncated and info, as in `VectorEnv`.
 
         Raises:
             ValueError: if the actions are of another space, or before a `reset`.

@@ -50,8 +50,8 @@ class NumpyStorage(tf.Module):
     Args:
         data_spec: nest of specs of one row: anything with `shape` and `dtype`, such as
             `tf.TensorSpec`. Any dtype of a fixed size: numbers, bools, times; bytes and
-            texts by `tfrl.core.ShapeDtype`, such as of `S10`, to which longer ones are
-            cut, as NumPy does.
+            texts by `tfrl.core.ShapeDtype`, such as one of `S10`, to which longer ones
+            are cut, as NumPy does.
         capacity: number of rows, at least 1.
         name: name of the module, None for that of the class.
         path: folder for the rows; made if it does not exist.
@@ -200,7 +200,7 @@ class NumpyStorage(tf.Module):
 
         Args:
             rows: ints of any shape, of rows that exist.
-            out: as of `get`.
+            out: as in `get`.
 
         Returns:
             As `get`.

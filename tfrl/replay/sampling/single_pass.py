@@ -92,8 +92,8 @@ class SinglePass(uniform.Sampler):
         """Returns a dataset of the same batches, a new pass each time it is iterated.
 
         Args:
-            batch_size: as of `batches`.
-            drop_remainder: as of `batches`; shapes are static then.
+            batch_size: as in `batches`.
+            drop_remainder: as in `batches`; shapes are static then.
 
         Returns:
             A `tf.data.Dataset` of `Sample`s.

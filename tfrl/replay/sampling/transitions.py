@@ -450,7 +450,7 @@ class Sequences:
     Args:
         length: how many steps from the one drawn on.
         burn_in: how many steps before it.
-        frame_stack: as of `Transitions`.
+        frame_stack: as in `Transitions`.
         time_major: whether samples are `[T, B, ...]`.
 
     Raises:
