@@ -296,8 +296,8 @@ class Trainer:
         """Plays for a rehearsal, which does not use this trainer afterwards.
 
         Returns:
-            The argument of an update, and the function that `rehearse` uses as the
-            update: None for the agent's own.
+            The argument of an update, and what `rehearse` uses as the update, None for
+            the agent's own.
         """
         if isinstance(self._collector, _compiled_collection.CompiledCollector):
             return self._collector.rehearsed(self.agent, self.n_epochs)
