@@ -227,8 +227,7 @@ class TrainState(pytree.PyTreeNode):
         A trace is known by the network that it calls, not by the values of the weights.
         States of one architecture lend a compiled function the same network, which
         nobody else can reach, and take their own again afterwards; see `returned`.
-        Networks that do not tell their `architecture`, and those in a graph, are used
-        as they are.
+        Networks without an `architecture`, and those in a graph, are used as they are.
         """
         network = self.model_def
         if not hasattr(network, "architecture") or not tf.executing_eagerly():

@@ -198,8 +198,8 @@ def number(where: str, name: str, value: Any) -> float:
 class Callbacks(keras.callbacks.CallbackList):
     """Callbacks of Keras, of which those that monitor something wait until it is known.
 
-    At evaluations all of them are called, so that one which monitors what is in no row
-    says so.
+    At evaluations all of them are called, so that one which monitors something missing
+    from every row reports that.
     """
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:

@@ -36,7 +36,7 @@ class NonFinite(NamedTuple):
         tensor: its name: a column, a tag, or a path in the checkpoint.
         place: index of its first such element; () for a number.
         value: of that element.
-        n_bad: how many of its elements are such.
+        n_bad: how many of its elements are not finite.
         n_all: how many elements it has.
         file: the file that holds it.
 

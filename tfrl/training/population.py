@@ -94,7 +94,7 @@ def train_population(
         hyperparameters: `[P]` numbers by name, in place of those of `agent`, for
             settings that an update reads, such as `learning_rate`; not for those that
             determine how an agent is made, such as `max_gradient_norm`.
-        experience: `Trajectories` or `Replayed`; None for what the agent asks for.
+        experience: `Trajectories` or `Replayed`; None for what the agent prefers.
         n_envs: environments of a member.
         total_env_steps: of a member, which ends after the epoch that reaches them.
         log_epochs: epochs between points of the curves.

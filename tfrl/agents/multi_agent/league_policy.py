@@ -13,10 +13,10 @@ from tfrl.policies import policy as policies
 class LeaguePolicy(_rows.ActsByParts, pytree.PyTreeNode):
     """A current policy and those of its past; one of them plays each episode of a row.
 
-    What `initial_state` returns says who plays the episodes that begin with it, drawn
-    by `chances`. Where `n_agents` is given, rows belong to players, `n_agents` for each
-    copy of the environment, and the current policy plays player `i % n_agents` of copy
-    i: each player in turn.
+    The result of `initial_state` determines who plays the episodes that begin with it,
+    drawn by `chances`. Where `n_agents` is given, rows belong to players, `n_agents`
+    for each copy of the environment, and the current policy plays player `i % n_agents`
+    of copy i: each player in turn.
 
     Attributes:
         current: the policy that learns.

@@ -1,4 +1,4 @@
-"""Implicit Q-learning: offline, from actions of the data alone."""
+"""Implicit Q-learning: offline, only from actions in the data."""
 
 import dataclasses
 from typing import Any, ClassVar, Self

@@ -14,13 +14,13 @@ from tfrl.schedules import progress as progresses
 
 
 class OnPolicyAgent(pytree.PyTreeNode):
-    """What learns from trajectories of its own policy; the base of such agents.
+    """Base of agents that learn from trajectories of their own policy.
 
         loss = policy loss + value_coefficient * value loss
                - entropy_coefficient * entropy
 
-    The policy loss is the mean of `-log_prob * advantages`. A subclass says what else
-    it is, by `_policy_losses`, and what the advantages are, by `_advantages`.
+    The policy loss is the mean of `-log_prob * advantages`. A subclass may change it in
+    `_policy_losses`, and the advantages in `_advantages`.
 
     Attributes:
         policy: the `ActorCriticPolicy`, or `RecurrentPolicy`.

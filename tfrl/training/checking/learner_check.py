@@ -83,12 +83,12 @@ def check_learner(
     vanish there, the values at which it does show why: `gamma_twice`, `gamma_missing`,
     `terminal_bootstrap` (no mask at true ends), `done_only_mask` (a mask at time limits
     as well), `reset_observation` (in the place of the last one), `leak_across_episodes`
-    (the next episode goes on at both ends, or within n steps, or in a trace of later
-    errors, seen if losses are squares or one for each step), `reset_rows` (steps that
-    only reset), `reward_off_by_one`, `short_windows`; several at once are all named,
-    unless one hides another. Returns of up to five steps are recognized. Further bugs
-    are `steps_left_out`, `overwritten_observations`, `unknown_observations` and
-    `unexplained`.
+    (the next episode continues this one at both ends, or within n steps, or in a trace
+    of later errors, seen if losses are squares or one for each step), `reset_rows`
+    (steps that only reset), `reward_off_by_one`, `short_windows`; several at once are
+    all named, unless one hides another. Returns of up to five steps are recognized.
+    Further bugs are `steps_left_out`, `overwritten_observations`,
+    `unknown_observations` and `unexplained`.
 
     Actions have no effect and are not checked.
 

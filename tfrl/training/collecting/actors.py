@@ -329,7 +329,7 @@ class Actors:
 
         Raises:
             RuntimeError: if an actor failed, or all is closed.
-            TypeError: if `policy` is none.
+            TypeError: if `policy` is not one.
             ValueError: if a setting is not known, a number is not finite, or the
                 architecture is another.
         """

@@ -37,7 +37,7 @@ class FitTrainer:
     """Makes model, data and callbacks of a run of `fit`, and calls `fit` again.
 
     It takes what `run.json` has of such a run, and what a `Trainer` has beside that, so
-    that `tfrl.rl_trainer.train_rl` goes on with either.
+    that `tfrl.rl_trainer.train_rl` continues either.
 
     Args:
         output_dir: folder of the run.
