@@ -24,7 +24,7 @@ class TD3BC(td3.TD3):
     are normalized, by moments of those that were learned from.
 
     Attributes:
-        alpha: how much values count compared with the actions of the data.
+        alpha: how much values count beside the actions of the data.
 
     Example:
         >>> agent = TD3BC(hidden_units=(8,)).create(
