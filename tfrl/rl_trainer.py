@@ -3,7 +3,7 @@
     python -m tfrl.rl_trainer --config_file=configs/ppo_cartpole.gin --output_dir=...
 
 A gin file is code: what it imports runs. Train only what you would execute. With
-`--resume` and `--output_dir` alone, a run goes on as its own folder describes it.
+`--resume` and `--output_dir` alone, a run continues as its folder describes it.
 """
 
 import sys
@@ -168,21 +168,21 @@ def train_rl(
         output_dir: folder of the run.
         n_epochs: most epochs, counted over the whole run, each a trajectory collected
             and learned from; None as with `Trainer`.
-        light_rl: kept for configurations of old; has no effect.
+        light_rl: kept for old configurations; has no effect.
         light_rl_trainer: makes the trainer from `output_dir`, `n_epochs`, `seed` and
-            `resume`: `Trainer`, or a partial of it. Functions among its arguments must
-            be such that another process can import them.
+            `resume`: `Trainer`, or a partial of it. Another process must be able to
+            import functions among its arguments.
         seed: of everything random.
         resume: continue the run in `output_dir`.
-        strategy: handed on to the trainer if given; of several workers, each calls
+        strategy: passed on to the trainer if given; with several workers, each calls
             this function, and the chief writes the files.
         rehearsal_strategy: train nothing and write nothing, but rehearse on these
             replicas, see `tfrl.training.rehearse`.
-        override: let a resumed run go on with other hyper-parameters; see `Trainer`.
+        override: resume with other hyper-parameters; see `Trainer`.
 
     Returns:
-        The final evaluation; None if the run was interrupted and can be resumed. Of a
-        rehearsal its report.
+        The final evaluation; None if the run was interrupted and can be resumed. For a
+        rehearsal, its report.
 
     Raises:
         ValueError: if anything asked for does not fit, before a file is written.
@@ -259,12 +259,12 @@ def _config_of(running: trainer.Trainer) -> str:
 def open_run(
     directory: str | os.PathLike[str], step: int | str | None = None
 ) -> saved_run.SavedRun:
-    """Rebuilds the agent of a run from what the run left, and environments if played.
+    """Rebuilds the agent of a run from its files, and environments if played.
 
-    That is `run.json`, which names what is imported, and of older runs `config.gin`,
-    which is code: open only what you would execute. The latter takes the place of a
-    configuration parsed before, is forgotten when the run is built, and environments
-    are made at once.
+    The files are `run.json`, which names what is imported, and for older runs
+    `config.gin`, which is code: open only what you would execute. `config.gin` replaces
+    a configuration parsed before and is forgotten when the run is built, and
+    environments are made at once.
 
     Args:
         directory: folder of the run.
@@ -323,7 +323,7 @@ def in_one_line(error: BaseException) -> str:
         error: from a call that gin made, or any other.
 
     Returns:
-        The text; of what an actor raised all its lines.
+        The text; for an error from an actor, all its lines.
 
     Example:
         >>> in_one_line(ValueError("got 7\n  In call to configurable 'PPO' (<class>)"))
@@ -343,11 +343,11 @@ def main(
         prog: how the program is called, for its messages.
 
     Returns:
-        0 after a complete run, 130 after an interrupted one, of which a line on stdout
-        tells how to resume what was saved, 1 after a rehearsal with a failure, 75 if
-        another worker is gone, so that all are to be resumed, 2 for bad input. Of the
-        latter two one line on stderr tells; where an environment raises in an actor, it
-        is 2, and its traceback follows.
+        0 after a complete run, 130 after an interrupted one, with a line on stdout on
+        how to resume what was saved, 1 after a rehearsal with a failure, 75 if another
+        worker is gone and all must be resumed, 2 for bad input. For the last two, one
+        line on stderr gives the reason; an environment that raises in an actor gives 2,
+        and its traceback follows.
 
     Example:
         >>> main(["absent.gin"])

@@ -13,18 +13,18 @@ from tfrl.policies import recurrent
 class Experience(NamedTuple):
     """Rows of experience with what they say about the policy that made them.
 
-    `R` is the number of rows. Of a policy with a memory it is two axes, `[N, T]`: whole
-    sequences, one of each environment.
+    `R` is the number of rows. For a policy with a memory it is two axes, `[N, T]`:
+    whole sequences, one for each environment.
 
     Attributes:
         observations: nest of `[R, *shape]`, normalized.
         actions: nest of `[R, ...]`, raw.
-        weights: `[R]`, 1 for experience and 0 for rows that carry none.
+        weights: `[R]`, 1 for experience and 0 for rows without any.
         log_probs: `[R]`, of the actions taken.
         values: `[R]`.
         returns: `[R]`, targets of the values.
         advantages: `[R]`, of the actions taken.
-        states: nest of `[N, ...]`, what was remembered before the first steps; `()` of
+        states: nest of `[N, ...]`, what was remembered before the first steps; `()` for
             a policy without memory.
         begins: `[N, T]` bool, where an episode begins and nothing is remembered;
             likewise.
@@ -55,8 +55,8 @@ class Experience(NamedTuple):
 
         Args:
             values: `[R]`.
-            total: what to divide by instead, as of a batch of which the rows are a
-                part.
+            total: what to divide by instead, such as that of a batch of which the rows
+                are a part.
         """
         total = self.total() if total is None else total
         return tf.reduce_sum(values * self.weights) / total
@@ -74,7 +74,7 @@ class Experience(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What an actor and critic says to the `R = T * N` rows of a trajectory.
+    """Outputs of an actor and critic for the `R = T * N` rows of a trajectory.
 
     Attributes:
         parameters: `[R, n]`, of the head.
@@ -88,11 +88,11 @@ class Outputs(NamedTuple):
 
 
 def outputs_of(policy: Any, trajectory: records.Trajectory) -> Outputs:
-    """Returns what a policy says to a trajectory.
+    """Returns the outputs of a policy for a trajectory.
 
-    Of one with a memory it is what is said one step after the other, from what was
-    remembered before the first. The successor of each step, be it the last observation
-    of an episode, is valued with the memory after that step.
+    With a memory, they are computed one step after the other, from what was remembered
+    before the first. The successor of each step, even the last observation of an
+    episode, is valued with the memory after that step.
 
     Args:
         policy: an actor and critic.
@@ -119,7 +119,7 @@ def outputs_of(policy: Any, trajectory: records.Trajectory) -> Outputs:
 
 
 def has_memory(policy: Any) -> bool:
-    """Whether what a policy says to a step depends on those before.
+    """Whether a policy's outputs for a step depend on those before.
 
     Args:
         policy: one of `tfrl.policies`.
@@ -151,16 +151,16 @@ def estimate_advantages(
 
     Args:
         policy: the one that acted.
-        trajectory: what it met, `[T, N]`.
+        trajectory: what it experienced, `[T, N]`.
         rewards: `[T, N]`, those of the trajectory or scaled ones.
         gamma: discount factor.
         lambda_: 0 trusts the values, 1 the rewards.
-        outputs: what the network says to the observations, where that is known; then
-            `next_observations` are not looked at.
+        outputs: the network's outputs for the observations, where known; then
+            `next_observations` are ignored.
 
     Returns:
-        `Experience` of `R = T * N` rows, time outermost; of a policy with a memory that
-        of N sequences of T steps.
+        `Experience` of `R = T * N` rows, time outermost; for a policy with a memory, N
+        sequences of T steps.
 
     Raises:
         ValueError: if the shapes do not fit each other.
@@ -212,16 +212,17 @@ def estimate_corrected_advantages(
 
     Args:
         policy: the one that learns.
-        trajectory: what another met, `[T, N]`, with the `log_probs` of its actions.
+        trajectory: what another experienced, `[T, N]`, with the `log_probs` of its
+            actions.
         rewards: `[T, N]`, those of the trajectory or scaled ones.
         gamma: discount factor.
-        lambda_: as of `tfrl.ops.vtrace`; the trace is cut where an episode is.
+        lambda_: as in `tfrl.ops.vtrace`; the trace is cut where an episode is.
         clip_rho: largest ratio that weighs a temporal difference.
         clip_pg_rho: largest ratio that weighs an advantage.
-        outputs: as of `estimate_advantages`.
+        outputs: as in `estimate_advantages`.
 
     Returns:
-        `Experience`, as of `estimate_advantages`; the advantages are weighed already.
+        `Experience`, as in `estimate_advantages`; the advantages are already weighted.
 
     Raises:
         ValueError: if the shapes do not fit each other.

@@ -1,4 +1,4 @@
-"""What trainers ask of agents, and what the settings of algorithms have in common."""
+"""What trainers require of agents, and what the settings of algorithms share."""
 
 import contextlib
 import dataclasses
@@ -35,7 +35,7 @@ _LIMITS = frozenset(
 class Agent(Protocol):
     """An immutable learner: `update` returns a new one.
 
-    Agents are `PyTreeNode`s, so that they go in and out of `tf.function` and are saved
+    Agents are `PyTreeNode`s, so they pass into and out of `tf.function` and are saved
     as the nest of tensors they are.
 
     Attributes:
@@ -53,24 +53,24 @@ class Agent(Protocol):
     def update(self, experience: Any) -> tuple[Self, dict]:
         """Learns from experience; returns the new agent and an info.
 
-        Experience is what the trainer was told to gather: a `tfrl.core.Trajectory`
-        `[T, N]`; a `tfrl.replay.Sample` of K minibatches `[K, B, ...]`; or K batches
-        `[K, B, ...]` of a dataset. All gradient steps are best taken in one compiled
-        call, see `compiled_update`.
+        Experience is what the trainer gathers: a `tfrl.core.Trajectory` `[T, N]`; a
+        `tfrl.replay.Sample` of K minibatches `[K, B, ...]`; or K batches `[K, B, ...]`
+        of a dataset. All gradient steps are best taken in one compiled call, see
+        `compiled_update`.
 
         The info is a dictionary of scalars to report, by names of its own. Beside them
         it may hold `priorities`, `[K, B]`, for a replay that is prioritised.
 
-        In the scope of a strategy its replicas share the gradient steps. The
-        experience is the global one then, alike on every worker.
+        In the scope of a strategy its replicas share the gradient steps. The experience
+        is then the global one, alike on every worker.
         """
 
 
 class AgentConfig(Protocol):
     """Hyper-parameters that know how to make their agent.
 
-    They may say what it learns from by an attribute `learns_from`, and what a
-    `tfrl.training.Replayed` leaves open by `usual_replay`, a dictionary of settings.
+    An attribute `learns_from` may say what it learns from, and `usual_replay`, a
+    dictionary of settings, may fill in what a `tfrl.training.Replayed` leaves open.
 
     Example:
         >>> agent = tfrl.agents.PPO().create(
@@ -97,7 +97,7 @@ class AgentConfig(Protocol):
             action_space: of one environment.
             seed: of weights and draws.
             network: a Keras model, or a function of both spaces that returns one, in
-                the place of the agent's own.
+                place of the agent's own.
         """
 
 
@@ -113,8 +113,8 @@ def check_settings(
 ) -> None:
     """Raises unless the settings of an algorithm are in range.
 
-    All settings of tfrl are to be of the kinds that they are annotated with: counts are
-    whole numbers, and other numbers are finite, but for limits, whose infinity means
+    All settings of tfrl must have the types that they are annotated with: counts are
+    whole numbers, and other numbers are finite, except for limits, whose infinity means
     none. `hidden_units` is checked too, and becomes a tuple.
 
     Args:
@@ -156,7 +156,7 @@ def check_in_range(where: str, name: str, value: Any, high: float = math.inf) ->
     Args:
         where: whose setting it is, for messages.
         name: of the setting.
-        value: a number, or a schedule; of others than those of pairs nothing is known.
+        value: a number, or a schedule; only schedules of pairs can be checked.
         high: the greatest number that is allowed.
 
     Raises:
@@ -258,7 +258,7 @@ def _check_takes_one(where: str, name: str, schedule: Any) -> None:
 
 
 def check_spaces(config: Any, observation_space: Any, action_space: Any) -> None:
-    """Raises unless an agent is made for spaces; of which kinds is for its networks.
+    """Raises unless an agent is made for spaces; its networks check their kinds.
 
     Args:
         config: the dataclass of settings, of whose `create` these are arguments.
@@ -266,7 +266,7 @@ def check_spaces(config: Any, observation_space: Any, action_space: Any) -> None
         action_space: of one environment, or a nest of specs, see `action_head`.
 
     Raises:
-        TypeError: if one is something else.
+        TypeError: if an argument is not a space.
     """
     where, kind = f"{type(config).__name__}.create", "a Gymnasium space"
     name = "observation_space"
@@ -292,10 +292,10 @@ def settings_at(
 
     Args:
         config: what has the settings for attributes.
-        progress: how far the run has come; that in context if None.
+        progress: how far the run has come; the one in context if None.
         names: of the settings.
         step: that of the agent's network, 1 before the first update. From the second
-            one on, a schedule that is told of no progress is warned of.
+            one on, a schedule that gets no progress causes a warning.
     """
     done = progresses.current_progress() if progress is None else progress
     if done is progresses.NOTHING_DONE and tf.executing_eagerly() and step > 1:
@@ -318,7 +318,7 @@ def _warn_of_standstill(config: Any, names: Collection[str]) -> None:
 
 
 def first(value: Scheduled) -> float:
-    """Returns a setting before the first update; 1 in a graph, which knows it not."""
+    """Returns a setting before the first update; 1 in a graph, where it is unknown."""
     found = _at(value, "constant", progresses.Progress())
     return float(found) if tf.executing_eagerly() else 1.0
 
@@ -329,7 +329,7 @@ def learner(
     rate: str = "learning_rate",
     **options: float,
 ) -> Callable[[Any], train_state.TrainState]:
-    """Returns what makes a network one that learns by clipped gradients.
+    """Returns what makes a network learn by clipped gradients.
 
     Args:
         config: settings with a rate and `max_gradient_norm`, None for no clipping.
@@ -360,15 +360,15 @@ def actor_critic_of(
         config: the dataclass of settings.
         observation_space: of one environment.
         action_space: of one environment.
-        network: as of `ActorCriticPolicy.create`, or of `RecurrentPolicy.create` where
+        network: as in `ActorCriticPolicy.create`, or in `RecurrentPolicy.create` where
             the settings ask for a memory.
         seed: of the weights.
         **options: of `learner`.
 
     Raises:
-        TypeError: if a space is none.
-        ValueError: if `memory` is the network's own and there is none, or another and
-            there is one; if it meets `noise_steps`.
+        TypeError: if a space is not one.
+        ValueError: if `memory` is "own" without a `network`, or another with one; if it
+            is combined with `noise_steps`.
     """
     check_spaces(config, observation_space, action_space)
     names = ("squash", "log_std", "normalize_observations", "noise_steps")

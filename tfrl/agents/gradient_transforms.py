@@ -2,7 +2,7 @@
 
 Names, defaults and update rules are optax's. A transform holds only numbers and
 functions, so it is hashable, equal to another one made alike, and safe as a static
-argument of a `tf.function`. All that changes lives in the state: also the learning
+argument of a `tf.function`. All that changes lives in the state, also the learning
 rate. A number becomes a scalar of the state, which `with_learning_rate` replaces
 between updates without a new trace; a function of the number of updates so far is
 evaluated in the graph. Keras optimizers are translated in `keras_optimizers`.
@@ -33,10 +33,11 @@ class GradientTransform:
     States and updates keep structure, shapes and dtypes, as loops and XLA want it.
 
     Args:
-        parts: the links of the chain, first one first. A part has `init(params)`, which
-            returns its state, a dictionary of nests of tensors, and `update(grads,
-            state, params)`, which returns other gradients and the next state. Frozen
-            dataclasses of numbers and functions are equal when made alike.
+        parts: the links of the chain, in order. A part has `init(params)`, which
+            returns its state, a dictionary of nests of tensors, and
+            `update(grads, state, params)`, which returns other gradients and the next
+            state. Frozen dataclasses of numbers and functions are equal when made
+            alike.
 
     Example:
         >>> transform = sgd(0.5)
@@ -69,7 +70,7 @@ class GradientTransform:
     def update(
         self, grads: Any, state: tuple[Any, ...], params: Any = None
     ) -> tuple[Any, tuple[Any, ...]]:
-        """Transforms `grads`, and moves the state one update on.
+        """Transforms `grads`, and advances the state by one update.
 
         Args:
             grads: nest like `params` of tensors, `tf.IndexedSlices` (rows are summed
@@ -108,7 +109,7 @@ def chain(*transforms: GradientTransform) -> GradientTransform:
     """Returns the transform that applies `transforms` one after the other.
 
     Args:
-        *transforms: first one first.
+        *transforms: in order.
 
     Returns:
         Their parts in one transform.
@@ -207,7 +208,7 @@ def adamw(
     eps_root: float = 0.0,
     weight_decay: float = 1e-4,
 ) -> GradientTransform:
-    """Is `adam` with weights that decay apart from the gradient.
+    """Is `adam` with weight decay apart from the gradient.
 
         update = adam's update - learning_rate * weight_decay * param
 
@@ -247,7 +248,7 @@ def nadam(
     eps: float = 1e-8,
     eps_root: float = 0.0,
 ) -> GradientTransform:
-    """Is `adam` with the momentum of Nesterov.
+    """Is `adam` with Nesterov momentum.
 
         update = -learning_rate * m' / (sqrt(v' + eps_root) + eps)
         m' = b1 * m / (1 - b1^(t+1)) + (1 - b1) * grad / (1 - b1^t)
@@ -285,13 +286,13 @@ def lion(
     b2: float = 0.99,
     weight_decay: float = 1e-3,
 ) -> GradientTransform:
-    """Steps of one length in every direction, by the sign of a mean gradient.
+    """Steps of one length in every component, by the sign of a mean gradient.
 
         update = -learning_rate * (sign(b1 * m + (1 - b1) * grad)
                                    + weight_decay * param)
         m = b2 * m + (1 - b2) * grad
 
-    Takes a learning rate of 3 to 10 times less than `adam`.
+    Needs a learning rate 3 to 10 times smaller than `adam`.
 
     Args:
         learning_rate: as in `sgd`.
@@ -504,7 +505,7 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransform:
 def with_learning_rate(state: tuple[Any, ...], learning_rate: Any) -> tuple[Any, ...]:
     """Returns `state` with another learning rate for the updates to come.
 
-    Of transforms within transforms, as of `partitioned`, all get it.
+    All transforms within transforms, as in `partitioned`, get it.
 
     Args:
         state: of a transform whose `learning_rate` was a number.

@@ -38,20 +38,20 @@ def from_keras(
     `LearningRateSchedule` as learning rate and with any of their clippings. Updates
     equal Keras' own, also where Keras departs from the functions here: its Adam adds
     `epsilon` to the root of the biased mean square, its SGD multiplies by the
-    learning rate before the momentum. What the configuration does not tell, such as
-    `exclude_from_weight_decay`, cannot be translated; `tfrl.agents.partitioned` does
-    it. In place of `Adagrad`, `Lamb`, `Lion`, `Nadam` and `gradient_accumulation_steps`
-    take `tfrl.agents.adagrad`, `lamb`, `lion`, `nadam` and `accumulated`.
+    learning rate before the momentum. What the configuration does not contain, such as
+    `exclude_from_weight_decay`, cannot be translated; use `tfrl.agents.partitioned`. In
+    place of `Adagrad`, `Lamb`, `Lion`, `Nadam` and `gradient_accumulation_steps` take
+    `tfrl.agents.adagrad`, `lamb`, `lion`, `nadam` and `accumulated`.
 
     Args:
-        optimizer: an optimizer that has not made a step.
+        optimizer: an optimizer that has not taken a step.
 
     Returns:
         The transform.
 
     Raises:
         TypeError: if `optimizer` is not a Keras optimizer.
-        ValueError: if an option has no exact translation; names it.
+        ValueError: if an option, which is named, has no exact translation.
 
     Example:
         >>> len(from_keras(keras.optimizers.Adam(1e-3, global_clipnorm=0.5)).parts)

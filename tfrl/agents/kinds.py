@@ -1,4 +1,4 @@
-"""What an object computes, told by the methods it has.
+"""What an object computes, recognized by its methods.
 
     policy               `act`, `sample_actions`, or `dist_params` and `mode`; or an
                          attribute `policy` that has `act`
@@ -11,10 +11,10 @@
                          layer, if only by one output
 
 Arguments are those without a default, observations first, then actions. An object may
-also say it itself, by an attribute `kinds`, a collection of the words "policy",
-"qfunction", "vfunction", "reward_function", "transition_model" and "stochastic": so a
-plain function or a Keras model becomes one of these. Classes are none of them, their
-instances are.
+also declare it in an attribute `kinds`, a collection of the words "policy",
+"qfunction", "vfunction", "reward_function", "transition_model" and "stochastic", which
+lets a plain function or a Keras model be one of these. Classes are none of them, only
+their instances.
 """
 
 import inspect
@@ -51,8 +51,8 @@ def is_qfunction(obj: Any) -> bool:
         obj: anything.
 
     Returns:
-        True for what maps observations and actions, or observations alone to the
-        values of all actions.
+        True for what maps observations and actions to values, or observations alone to
+        the values of all actions.
 
     Example:
         >>> class Table:

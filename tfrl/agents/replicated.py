@@ -7,12 +7,12 @@ The strategy is the one in whose scope an agent learns:
 
 Every worker passes the same global batch. Each gradient step splits its rows evenly
 over the replicas, and the mean of their gradients moves all of them alike, so that N
-replicas learn what one learns from the same batch, but for rounding.
+replicas learn what one would learn from the same batch, up to rounding.
 
 TensorFlow hands nothing back to Python, neither Ctrl-C nor SIGTERM, while a call of a
 compiled function lasts. A brief update is therefore one call; a long one is several,
-of which each takes as many gradient steps as fit into a fraction of a second. The steps
-are those of one compiled loop however they are cut, so that the results are the same to
+of which each takes as many gradient steps as fit into a fraction of a second. However
+they are split, the steps are those of one compiled loop, so the results are the same to
 the bit.
 """
 
@@ -59,7 +59,7 @@ def n_replicas() -> int:
         An int.
 
     Raises:
-        ValueError: if called by a replica, which cannot share its work any further.
+        ValueError: if called within a replica, which cannot share its work any further.
 
     Example:
         >>> n_replicas()
@@ -99,8 +99,8 @@ def check_rows(where: str, name: str, n_rows: int, divides: int | None = None) -
 def compiled_update(function: Callable[..., Any]) -> compile.JittedFunc:
     """Compiles an update, or a part of one, by what is fastest for its networks.
 
-    That is XLA, but for convolutions on a CPU, which a plain graph computes five to ten
-    times as fast. Nothing is differentiated through it.
+    That is XLA, except for convolutions on a CPU, which a plain graph computes five to
+    ten times as fast. It is not differentiable.
 
     Args:
         function: of nests of tensors, such as agents and experience.
@@ -119,10 +119,11 @@ def compiled_update(function: Callable[..., Any]) -> compile.JittedFunc:
 def run_update(update: compile.JittedFunc, *args: Any) -> Any:
     """Runs an update on the replicas of the strategy in scope.
 
-    Alone it is the compiled function that it is, on the strategy's device if there is a
-    strategy. Several replicas cannot meet inside of XLA: there it is one `tf.function`
-    per strategy, and compiled is what it calls. Within a graph it becomes a part of
-    that: in branches of `tf.cond`, functions that reduce over replicas fail.
+    With a single replica the compiled function runs as it is, on the strategy's device
+    if there is a strategy. Several replicas cannot meet inside XLA: they run in one
+    `tf.function` per strategy, which calls compiled functions. Within a graph it
+    becomes part of that graph: in branches of `tf.cond`, functions that reduce over
+    replicas fail.
 
     Args:
         update: what `compiled_update` made of a function that steps with
@@ -167,7 +168,7 @@ class ReplicatedState(pytree.PyTreeNode):
 
     Attributes:
         values: the state, its leaves per-replica values; without strategy the state.
-            Of a small network, parameters lie in one vector.
+            The parameters of a small network lie in one vector.
         packing: how they do, or how else steps are taken; None for as they are.
 
     Example:
@@ -213,7 +214,7 @@ class ReplicatedState(pytree.PyTreeNode):
 
     @property
     def state(self) -> train_state.TrainState:
-        """The state, of which all replicas have the same."""
+        """The state, the same on all replicas."""
         return self._nests(replicas.unreplicate(self.values))
 
     def _nests(self, state: train_state.TrainState) -> train_state.TrainState:
@@ -228,9 +229,9 @@ class ReplicatedState(pytree.PyTreeNode):
         the `total` weight of the global batch.
 
         Args:
-            loss_fn: from a state, the parameters to differentiate for and a part of
-                the rows to a scalar loss and an info, a nest of scalars, in which
-                `rows` may be of the part.
+            loss_fn: from a state, the parameters to differentiate with respect to and a
+                part of the rows to a scalar loss and an info, a nest of scalars, in
+                which `rows` may be of the part.
             rows: nest of `[B, ...]`, the global batch, alike on every worker.
 
         Returns:
@@ -295,12 +296,12 @@ def take_steps(
 
     Args:
         state: before the first step.
-        loss_fn: as of `ReplicatedState.apply_loss_fn`.
+        loss_fn: as in `ReplicatedState.apply_loss_fn`.
         batches: nest of `[K, B, ...]`, alike on every worker.
 
     Returns:
-        The state after K steps, and the means of the infos over them; what an info has
-        as `rows`, such as errors `[B]`, is kept of all steps, `[K, B]`.
+        The state after K steps, and the means of the infos over them; an info's `rows`,
+        such as errors `[B]`, are kept for all steps, `[K, B]`.
 
     Raises:
         ValueError: if the replicas do not divide B.

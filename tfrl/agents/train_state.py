@@ -28,16 +28,16 @@ _networks: weakref.WeakValueDictionary[Any, keras.layers.Layer] = (
 class TrainState(pytree.PyTreeNode):
     """A model with parameters apart from it, an optimizer and a step counter.
 
-    Nothing changes in place: an update returns a new state, and the old one, like
-    the variables of the model, stays as it was. A state goes in and out of
+    Nothing changes in place: an update returns a new state, and the old one, like the
+    variables of the model, stays as it was. A state can pass into and out of
     `tf.function`, also with `jit_compile=True`, and through `tf.while_loop`; repeated
     calls with states of one origin share a trace.
 
-    The model is a built Keras layer, or a function `model_def(params, *args)`. Of a
+    The model is a built Keras layer, or a function `model_def(params, *args)`. For a
     layer, `params` and `extra_variables` are dictionaries from the path of a variable
-    to its value (a second variable of the same path gets `path:1`), the latter for
-    what is not trained: statistics, seeds. An attribute that the state lacks is
-    looked up in the model: `state.encode(x)` is `state(x, method="encode")`.
+    to its value (a second variable with the same path gets `path:1`), the latter for
+    what is not trained: statistics, seeds. An attribute that the state lacks is looked
+    up in the model: `state.encode(x)` is `state(x, method="encode")`.
 
     Attributes:
         step: scalar int32, 1 before the first update.
@@ -85,10 +85,10 @@ class TrainState(pytree.PyTreeNode):
         Args:
             model_def: a built Keras layer or model, or a function of parameters and
                 further arguments.
-            params: what is trained; of a layer, its present values by default.
+            params: what is trained; for a layer, its present values by default.
             tx: the optimizer; a Keras one is translated. Without one the state only
                 computes.
-            extra_variables: of a layer, what is not trained; its present values by
+            extra_variables: for a layer, what is not trained; its present values by
                 default.
             **kwargs: values of other fields.
 
@@ -192,13 +192,13 @@ class TrainState(pytree.PyTreeNode):
         """Returns a Keras model with the state's variables, apart from the state.
 
         The model is made anew from the configuration of `model_def`, so that nothing
-        that is done to one of both changes the other: train it, save it, export it.
-        Whether it says what the state says is tried on small random batches of the
-        shape that the layer was built for.
+        done to one changes the other: train it, save it, export it. Its outputs are
+        compared with the state's on small random batches of the shape that the layer
+        was built for.
 
         Args:
-            name: of the model, such as where several go into one; that of `model_def`
-                if None.
+            name: of the model, for instance where several go into one; that of
+                `model_def` if None.
 
         Returns:
             A model of the class of `model_def`; a functional one around a layer that
@@ -206,8 +206,8 @@ class TrainState(pytree.PyTreeNode):
 
         Raises:
             TypeError: if `model_def` is a function, or `name` no text.
-            ValueError: if the layer's configuration does not say all of it, or that
-                cannot be tried; in a graph, where no variables can be made.
+            ValueError: if the layer's configuration does not describe all of it, or
+                that cannot be tried; in a graph, where no variables can be made.
 
         Example:
             >>> layer = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -227,8 +227,7 @@ class TrainState(pytree.PyTreeNode):
         A trace is known by the network that it calls, not by the values of the weights.
         States of one architecture lend a compiled function the same network, which
         nobody else can reach, and take their own again afterwards; see `returned`.
-        Networks that do not tell their `architecture`, and those in a graph, are used
-        as they are.
+        Networks without an `architecture`, and those in a graph, are used as they are.
         """
         network = self.model_def
         if not hasattr(network, "architecture") or not tf.executing_eagerly():
@@ -262,7 +261,7 @@ class TrainState(pytree.PyTreeNode):
         return functools.partial(self, method=name)
 
     def apply_gradients(self, *, grads: Any, **kwargs: Any) -> Self:
-        """Returns the state one update on.
+        """Returns the state after one more update.
 
             updates, opt_state = tx.update(grads, opt_state, params)
             params = params + updates,    step = step + 1
@@ -367,7 +366,7 @@ def target_update(model: TrainState, target: TrainState, tau: Any) -> TrainState
 
     Raises:
         ValueError: if `tau` is out of its range or the parameters differ in structure.
-        TypeError: if a state is none.
+        TypeError: if an argument is not a state.
 
     Example:
         >>> model = TrainState.create(tf.multiply, params=tf.constant(4.0))
@@ -417,7 +416,7 @@ def sync_shared_params(
 
         shared = sum(weights[i] * params[i]) / sum(weights[i])
 
-    over the dictionaries i that hold the name; a name that one alone holds stays.
+    over the dictionaries i that hold the name; a name that only one holds stays.
 
     Args:
         *params: dictionaries, nested or not, from names to tensors; a name that

@@ -18,8 +18,8 @@ def accumulated(transform: _Transform, n_steps: int) -> _Transform:
         update = transform(mean of the last n_steps gradients)    every n_steps-th time
         update = 0                                                otherwise
 
-    so that minibatches that do not fit into memory count as one. What the transform
-    counts, as for a schedule, are its own updates.
+    so that minibatches that do not fit into memory count as one. The transform counts
+    its own updates, for instance for a schedule.
 
     Args:
         transform: what makes updates of the mean.
@@ -29,7 +29,7 @@ def accumulated(transform: _Transform, n_steps: int) -> _Transform:
         The transform.
 
     Raises:
-        TypeError: if `transform` is none, or `n_steps` no whole number.
+        TypeError: if `transform` is not one, or `n_steps` no whole number.
         ValueError: if `n_steps` is less than 1.
 
     Example:
@@ -80,10 +80,10 @@ def masked(transform: _Transform, mask: Callable[[Any], Any]) -> _Transform:
 def partitioned(
     transforms: Mapping[Any, _Transform | None], labels: Callable[[Any], Any]
 ) -> _Transform:
-    """Applies one transform to some parameters, others to others.
+    """Applies a different transform to each group of parameters.
 
-    Each measures only what is its own: a `clip_by_global_norm` takes the length of the
-    gradients of one label.
+    Each sees only its own group: a `clip_by_global_norm` measures the gradients of one
+    label.
 
     Args:
         transforms: by label; None for parameters that stay as they are.

@@ -1,14 +1,13 @@
 """Gymnasium environments: vectors, checks, snapshots, wrappers, the Control Suite.
 
-Here are vectors of environments, of EnvPool's and PettingZoo's too, two small games
-whose equilibrium is known, Atari games made ready, a check of what is wrong with an
-environment, snapshots of its inner state, elements of spaces made up and made ready for
-networks, the current environment, wrappers that Gymnasium has not, and the DeepMind
-Control Suite. Environments of tensors, for training in one graph,
-have a door of their own, `tfrl.environments.compiled`.
-Names whose files need TensorFlow load it when first touched. Their steps as
-transitions are in `tfrl.host`, the loops around a learner in `tfrl.training`, specs of
-spaces in `tfrl.core`.
+Here are vectors of environments, also of EnvPool's and PettingZoo's, two small games
+with known equilibria, preprocessed Atari games, a check of what is wrong with an
+environment, snapshots of its inner state, random elements of spaces and their
+preprocessing for networks, the current environment, wrappers that Gymnasium lacks, and
+the DeepMind Control Suite. Environments of tensors, for training in one graph, have
+their own door, `tfrl.environments.compiled`. Names whose files need TensorFlow load it
+when first touched. Their steps as transitions are in `tfrl.host`, the loops around a
+learner in `tfrl.training`, specs of spaces in `tfrl.core`.
 """
 
 from typing import TYPE_CHECKING

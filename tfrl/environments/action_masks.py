@@ -16,20 +16,21 @@ _MASK = gym_checks.MASK
 class ActionMasks(gym.Wrapper, RecordConstructorArgs):
     """Shows the mask of allowed actions as a part of the observation.
 
-    An environment tells what it allows by a method `action_masks()`, or else by
-    `info["action_mask"]` of `reset` and `step`: ones and zeros, or bools, of all
+    An environment reports what it allows in a method `action_masks()`, or else in
+    `info["action_mask"]` of `reset` and `step`: ones and zeros, or bools, for all
     options of its choices, one choice after the other. Observations become
 
         {"action_mask": mask, "observation": observation}
 
-    or, of a Dict, get `"action_mask"` as one more part. Policies never do what such a
-    mask forbids, and agents learn by it; see `tfrl.policies.NetworkPolicy`.
+    or, if they are a Dict, get `"action_mask"` as one more part. Policies never do what
+    such a mask forbids, and agents respect it in learning; see
+    `tfrl.policies.NetworkPolicy`.
 
     Args:
         env: environment whose actions are choices, at least some of them.
 
     Raises:
-        TypeError: if `env` is no environment.
+        TypeError: if `env` is not an environment.
         ValueError: if there is nothing to choose, or the observation has a part of this
             name; by `reset` and `step`, if there is no mask, or one of another shape.
 
@@ -71,14 +72,14 @@ class ActionMasks(gym.Wrapper, RecordConstructorArgs):
 class VectorActionMasks(VectorWrapper):
     """The same for environments that are a vector of their own.
 
-    They tell what they allow by `info["action_mask"]`, `[N, n_options]`.
+    They report what they allow in `info["action_mask"]`, `[N, n_options]`.
 
     Args:
         env: a vector environment.
 
     Raises:
         TypeError: if `env` is no vector environment.
-        ValueError: as of `ActionMasks`.
+        ValueError: as in `ActionMasks`.
 
     Example:
         >>> envs = gym.make_vec("Taxi-v4", 2, vectorization_mode="sync")

@@ -16,11 +16,11 @@ _MAX_STEPS = 27_000
 
 
 class EndOnLifeLoss(gym.Wrapper, RecordConstructorArgs):
-    """Ends an episode when a life is lost, and goes on in the game at the next reset.
+    """Ends an episode when a life is lost, and continues the game at the next reset.
 
     As in Mnih et al. (2015, "Human-level control through deep reinforcement learning",
-    Methods): the value of a lost life is then that of an end. The game itself begins
-    anew only when its last life is gone.
+    Methods): a lost life is then valued like the end of an episode. The game itself
+    begins anew only when its last life is gone.
 
     Args:
         env: an Atari game.
@@ -44,7 +44,7 @@ class EndOnLifeLoss(gym.Wrapper, RecordConstructorArgs):
         self._lives, self._is_over = 0, True
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """Begins a game, or goes on in one by a step of nothing."""
+        """Begins a game, or continues one with a no-op step."""
         seen, info = None, dict[str, Any]()
         if not self._is_over and kwargs.get("seed") is None:
             seen, _, terminated, truncated, info = self.env.step(0)
@@ -82,37 +82,37 @@ def make_atari(
     repeat_action_probability: float = 0.0,
     max_episode_steps: int = _MAX_STEPS,
 ) -> VectorEnv:
-    """Makes Atari games that step together, prepared as the field prepares them.
+    """Makes Atari games that step together, preprocessed as usual.
 
     As in Mnih et al. (2015) and Machado et al. (2018, "Revisiting the Arcade Learning
-    Environment"): up to `noop_max` steps of nothing first, every action for
-    `frame_skip` frames, the maximum of the last two of them, grey, resized to `size`
-    by `size`, and the last `stack` of these: observations `[stack, size, size]` uint8.
-    `"envpool"` plays the same games, pixel by pixel, in C++ threads.
+    Environment"): up to `noop_max` no-op steps first, every action for `frame_skip`
+    frames, the maximum of the last two of them, grey, resized to `size` by `size`, and
+    the last `stack` of these: observations `[stack, size, size]` uint8. `"envpool"`
+    plays the same games, pixel by pixel, in C++ threads.
 
-    With `end_on_life_loss` and `clip_rewards`, which some algorithms learn better by,
-    what is reported as return is that of a life and of signs, in evaluations too.
+    With `end_on_life_loss` and `clip_rewards`, which help some algorithms to learn,
+    reported returns are those of a life and of signs, in evaluations too.
 
     Args:
         game: name of the game, such as "Pong" or "SpaceInvaders".
         n_envs: number of games, at least 1.
         vectorization: "sync", "async" or "envpool", see `make_vec`.
         frame_skip: frames of an action, at least 1.
-        stack: how many pictures are seen at once, at least 1.
+        stack: how many pictures are shown at once, at least 1.
         size: of the pictures, in pixels.
-        noop_max: how many steps of nothing there may be first.
+        noop_max: most no-op steps at the beginning.
         end_on_life_loss: whether an episode ends with a life, see `EndOnLifeLoss`; not
             with "envpool".
         clip_rewards: whether rewards are their signs.
-        repeat_action_probability: by which the action before is played instead; 0.25
-            in Machado et al., 0 before.
+        repeat_action_probability: of playing the previous action instead; 0.25 in
+            Machado et al., 0 before.
         max_episode_steps: of the agent, after which an episode is truncated.
 
     Returns:
-        The vector environment, as of `make_vec`.
+        The vector environment, as in `make_vec`.
 
     Raises:
-        ImportError: without EnvPool, if it is to play.
+        ImportError: if EnvPool is asked for and missing.
         TypeError: if an argument is of another type.
         ValueError: if an argument is out of range, or there is no such game.
 

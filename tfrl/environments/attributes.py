@@ -12,20 +12,20 @@ def get_env_attr(
 ) -> Any:
     """Returns an attribute of an environment or of one that it wraps.
 
-    Wrappers are looked through from the outside in, by their attribute `env`; the
-    outermost that has the attribute wins. A Gymnasium wrapper itself forwards none.
+    Wrappers are searched from the outside in, by their attribute `env`; the outermost
+    that has the attribute wins. A Gymnasium wrapper itself forwards none.
 
     Args:
         env: environment, wrapped or not.
         attr: name of the attribute.
-        default: what to return if nobody has it; left out, that is an error.
-        max_depth: how many environments to look at, the outermost counted.
+        default: what to return if none has it; if left out, that is an error.
+        max_depth: how many environments to look at, including the outermost.
 
     Returns:
         The attribute's value.
 
     Raises:
-        AttributeError: if nobody has it and there is no `default`.
+        AttributeError: if none has it and there is no `default`.
         TypeError: if `attr` is no string or `max_depth` no int.
         ValueError: if `max_depth` is not positive.
 
@@ -51,7 +51,7 @@ def has_env_attr(env: Any, attr: str, max_depth: int = 100) -> bool:
     Args:
         env: environment, wrapped or not.
         attr: name of the attribute.
-        max_depth: how many environments to look at, the outermost counted.
+        max_depth: how many environments to look at, including the outermost.
 
     Returns:
         True if `get_env_attr` finds it.

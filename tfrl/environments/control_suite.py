@@ -1,8 +1,8 @@
 """Tasks of the DeepMind Control Suite as Gymnasium environments.
 
 Each has a name for `make_vec` and `gym.make`, `"dmc/<domain>-<task>-v0"`, such as
-`"dmc/cartpole-swingup-v0"`. Needs the extra `dmc` (`dm_control`, and a `mujoco` before
-4 that it can work with).
+`"dmc/cartpole-swingup-v0"`. Needs the extra `dmc` (`dm_control`, and a compatible
+`mujoco` before 4).
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,14 +49,14 @@ def make_dmc(
 ) -> gym.Env:
     """Makes an environment of a task of the DeepMind Control Suite.
 
-    An episode that the task ends by itself with discount 0 is `terminated`; one that
-    runs out of time, the task's or `max_episode_steps`, is `truncated`.
+    An episode that the task ends with discount 0 is `terminated`; one that runs out of
+    time, the task's or `max_episode_steps`, is `truncated`.
 
     Args:
         domain: such as `"cartpole"`.
         task: such as `"swingup"`.
         seed: of the task, for resets that give none.
-        max_episode_steps: time limit in steps. Most tasks have one of their own, 1000.
+        max_episode_steps: time limit in steps. Most tasks have their own limit, 1000.
         height: of the frames that `render` returns, in pixels.
         width: of them, in pixels.
         camera_id: which camera takes them.
@@ -146,7 +146,7 @@ class ControlSuite(gym.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begins an episode; a seed makes the task anew."""
+        """Begins an episode; a seed recreates the task."""
         super().reset(seed=seed, options=options)
         if seed is not None:
             self.dmc_env.close()

@@ -1,8 +1,8 @@
-"""The current environment of a thread, and the specs of what it shows and takes.
+"""The current environment of a thread, and the specs of its observations and actions.
 
-The environment and the spec of what transformers make of its observations live in
-context variables: every thread and every asyncio task starts without. Every function
-that reads one also takes it as an argument.
+The environment and the spec of its transformed observations live in context variables:
+every thread and every asyncio task starts without them. Every function that reads one
+also takes it as an argument.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _spec: contextvars.ContextVar[Any] = contextvars.ContextVar(
 def set_global_env(env: Any) -> None:
     """Makes an environment the current one of this thread.
 
-    Prefer `environment_context`: it puts the old one back.
+    Prefer `environment_context`, which restores the old one.
 
     Args:
         env: a Gymnasium environment or vector of environments, or any object with the
@@ -43,7 +43,7 @@ def set_global_env(env: Any) -> None:
 
 
 def set_transformed_observation_spec(spec: Any) -> None:
-    """Says what observations look like once the transformers have been at them.
+    """Sets the specs of observations after the transformers.
 
     Args:
         spec: nest of specs; None to forget it.
@@ -100,12 +100,12 @@ def get_env() -> Any:
 
 
 def get_raw_observation_spec(field: str | None = None, env: Any = None) -> Any:
-    """Returns the specs of what the environment shows.
+    """Returns the specs of the environment's observations.
 
     Args:
-        field: the way to a part of the nest, names joined by dots such as "a.b.c": keys
-            of mappings, attributes of NamedTuples, positions in lists and tuples. None
-            for all.
+        field: path to a part of the nest, names joined by dots such as "a.b.c": keys of
+            mappings, attributes of NamedTuples, positions in lists and tuples. None for
+            all.
         env: the environment, None for the current one.
 
     Returns:
@@ -124,10 +124,10 @@ def get_raw_observation_spec(field: str | None = None, env: Any = None) -> Any:
 
 
 def get_observation_spec(field: str | None = None, *, spec: Any = None) -> Any:
-    """Returns the specs of observations once the transformers have been at them.
+    """Returns the specs of observations after the transformers.
 
     Args:
-        field: the way to a part of the nest, as for `get_raw_observation_spec`.
+        field: path to a part of the nest, as for `get_raw_observation_spec`.
         spec: the nest of specs, None for the one that
             `set_transformed_observation_spec` was given.
 
@@ -153,7 +153,7 @@ def get_observation_spec(field: str | None = None, *, spec: Any = None) -> Any:
 
 
 def get_action_spec(env: Any = None) -> Any:
-    """Returns the specs of what the environment takes.
+    """Returns the specs of the environment's actions.
 
     Args:
         env: the environment, None for the current one.
@@ -199,7 +199,7 @@ def get_states_shape(env: Any = None) -> Any:
 
     Returns:
         The shape of the field "states" of the observations, a tuple; 0 if there is no
-        such field, so that one can ask whether there is.
+        such field, so that callers can test for it.
 
     Raises:
         ValueError: if there is no environment, or its states are a nest.
@@ -227,7 +227,7 @@ def get_vocab_size(env: Any = None) -> int:
 
     Returns:
         1 + the greatest number in the field "sentence" of the observations; 0 if there
-        is no such field, so that one can ask whether there is.
+        is no such field, so that callers can test for it.
 
     Raises:
         ValueError: if there is no environment, or its sentences have no bounds.
@@ -254,10 +254,10 @@ def get_initial_time_step(
     """Returns the time step with which an environment begins.
 
     Args:
-        env: the environment, None for the current one. One with a method
-            `current_time_step` is asked for it, a Gymnasium one is reset.
-        first_env_id: number of the first environment of this vector among those of
-            several: it is added to the time step's `env_id`.
+        env: the environment, None for the current one. If it has a method
+            `current_time_step`, that is called; a Gymnasium one is reset.
+        first_env_id: number of this vector's first environment among those of several
+            vectors: it is added to the time step's `env_id`.
         seed: of the reset of a Gymnasium environment.
 
     Returns:

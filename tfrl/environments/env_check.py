@@ -28,27 +28,27 @@ def check_env(
     render: bool = False,
     raise_errors: bool = True,
 ) -> _contracts.EnvReport:
-    """Plays an environment and tells what is wrong with it.
+    """Plays an environment and reports what is wrong with it.
 
-    Beside what the checkers of Gymnasium and Stable-Baselines3 look for (spaces,
+    Besides what the checkers of Gymnasium and Stable-Baselines3 look for (spaces,
     arguments and returned tuples, shapes, dtypes, bounds, NaN, rewards, ends, infos,
     seeds, rendering) it finds what shows only when episodes are compared: observations
     that are overwritten later or are the state itself, actions changed in place, state
-    that `reset` leaves or that two instances share, the global random generator, a
-    `reset` that seeds itself, a time limit told as a true end, spaces that change,
-    episodes that go on after their end or never end, infos that change their types,
-    what cannot be captured for resumed runs or sent to processes, slow steps.
+    that `reset` leaves or that two instances share, use of the global random generator,
+    a `reset` that seeds itself, a time limit reported as a true end, spaces that
+    change, episodes that continue after their end or never end, infos that change their
+    types, what cannot be captured for resumed runs or sent to processes, slow steps.
 
-    Errors are what makes learning wrong or breaks it off; warnings may be meant so.
-    Several hundred to thousand steps are played in up to ten instances.
+    Errors make learning wrong or stop it; warnings may be intended. Several hundred to
+    thousand steps are played in up to ten instances.
 
     Args:
-        env: id of a registered environment, a function that makes one (best: all
-            comparisons are made with fresh ones), or an environment, which is played
-            and compared with copies of it.
+        env: id of a registered environment, a function that makes one (best, as all
+            comparisons use fresh ones), or an environment, which is played and compared
+            with copies of it.
         n_steps: how many random actions to look at closely, at least 1.
         seed: of the episodes.
-        render: whether to draw a frame too; libraries of drawing may end the process
+        render: whether to draw a frame too; drawing libraries may kill the process
             where there is no screen.
         raise_errors: whether to raise if there are errors.
 
@@ -56,9 +56,9 @@ def check_env(
         The report; print it.
 
     Raises:
-        TypeError: if `env` is, or makes, no single environment.
+        TypeError: if `env` neither is nor makes a single environment.
         ValueError: if there are errors and `raise_errors`; the report is its text.
-            Also if the environment cannot be made, or an argument is off.
+            Also if the environment cannot be made, or an argument is invalid.
 
     Example:
         >>> report = check_env("CartPole-v1", n_steps=100)

@@ -18,31 +18,31 @@ _OWN = ("num_envs", "batch_size", "env_type", "seed")
 
 
 class EnvPoolVector(VectorEnv):
-    """N copies of an environment of EnvPool, as a vector of Gymnasium.
+    """N copies of an EnvPool environment, as a Gymnasium vector.
 
     EnvPool (Weng et al., 2022, "EnvPool: A Highly Parallel Reinforcement Learning
     Environment Execution Engine") steps all copies in C++ threads, as many as there are
     cores by default. `envpool.list_all_envs()` lists its environments.
 
-    Nothing resets by itself (`AutoresetMode.DISABLED`): what `step` returns at the end
-    of an episode is its true last observation, and `reset(options={"reset_mask":
-    ended})` begins anew where it ended.
+    Nothing resets automatically (`AutoresetMode.DISABLED`): at the end of an episode
+    `step` returns its true last observation, and `reset(options={"reset_mask": ended})`
+    begins anew where it ended.
 
-    Episodes depend on the seed alone, not on threads. Seeds mean other episodes than
-    with Gymnasium. What goes on inside cannot be captured, so that a resumed run begins
-    new episodes.
+    Episodes depend only on the seed, not on threads; they differ from Gymnasium's for
+    the same seed. The inner state cannot be captured, so a resumed run begins new
+    episodes.
 
     Args:
-        task_id: what EnvPool calls it, such as "HalfCheetah-v5" or "Pong-v5".
+        task_id: EnvPool's name, such as "HalfCheetah-v5" or "Pong-v5".
         n_envs: number of copies, at least 1.
         render_mode: "rgb_array" to draw, or None.
         **options: of the environment in EnvPool, such as `max_episode_steps`,
-            `num_threads` or, of Atari, `stack_num`.
+            `num_threads` or, for Atari, `stack_num`.
 
     Raises:
         ImportError: without EnvPool.
         TypeError: if an argument is of another type.
-        ValueError: if EnvPool does not know the environment, or not such an option.
+        ValueError: if EnvPool does not know the environment or an option.
 
     Example:
         >>> envs = EnvPoolVector("CartPole-v1", 3)
@@ -105,14 +105,14 @@ class EnvPoolVector(VectorEnv):
 
         Args:
             seed: of all chance from now on: an int, with which copy i has seed + i, or
-                a list of one for each copy; None goes on.
+                a list of one for each copy; None continues.
             options: `"reset_mask"`, `[N]` bool, where episodes begin anew.
 
         Returns:
-            What all copies show, `[N, *shape]`, and what EnvPool tells of them.
+            Observations of all copies, `[N, *shape]`, and EnvPool's info.
 
         Raises:
-            ValueError: if an argument is off.
+            ValueError: if an argument is invalid.
         """
         mask = (options or {}).get("reset_mask")
         if mask is None:
@@ -165,10 +165,10 @@ class EnvPoolVector(VectorEnv):
             actions: `[N, *shape]`.
 
         Returns:
-            Observations, rewards, terminated, truncated and info, as of `VectorEnv`.
+            Observations, rewards, terminated, truncated and info, as in `VectorEnv`.
 
         Raises:
-            ValueError: if the actions are of another space, or before a `reset`.
+            ValueError: if the actions do not fit the space, or before a `reset`.
         """
         seen, rewards, terminated, truncated, info = self._pool.step(
             self._checked(actions)
@@ -193,7 +193,7 @@ class EnvPoolVector(VectorEnv):
         )
 
     def render(self) -> tuple[np.ndarray, ...] | None:
-        """Returns a picture of each copy, `[height, width, 3]` uint8, if it draws."""
+        """Returns a picture of each copy, `[height, width, 3]` uint8, if it renders."""
         if self.render_mode is None:
             return None
         return tuple(self._pool.render(env_ids=list(range(self.num_envs))))

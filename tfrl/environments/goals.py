@@ -1,8 +1,8 @@
 """Environments with goals: how they reward, and bits to flip for a small one.
 
 Their observations are Dicts of `"observation"`, `"achieved_goal"` and `"desired_goal"`,
-and `compute_reward(achieved_goal, desired_goal, info)` says what it pays to have
-achieved one goal where another was desired, as in Gymnasium-Robotics.
+and `compute_reward(achieved_goal, desired_goal, info)` returns the reward for achieving
+one goal where another was desired, as in Gymnasium-Robotics.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ _ENV_ID = "BitFlipping-v0"
 
 
 class BitFlipping(gym.Env):
-    """Bits, of which each action flips one, until they are those desired.
+    """Bits, of which each action flips one, until they match the desired ones.
 
-    Every step pays -1, but one that ends with the desired bits, which pays 0 and ends
+    Every step pays -1, except one that reaches the desired bits, which pays 0 and ends
     the episode; so do `n_bits` steps. `info["is_success"]` says which. Among 2^n goals
-    a reward is hardly ever met by chance, and goals in hindsight are what helps.
+    a reward is hardly ever met by chance, and goals in hindsight help.
 
     Registered as `"tfrl.environments.goals:BitFlipping-v0"`.
 
@@ -89,7 +89,7 @@ class BitFlipping(gym.Env):
         Args:
             achieved_goal: `[..., n_bits]`.
             desired_goal: `[..., n_bits]`.
-            info: not looked at.
+            info: ignored.
         """
         del info
         unlike = np.not_equal(achieved_goal, desired_goal).any(axis=-1)
@@ -118,18 +118,18 @@ def goal_rewards(envs: gym.vector.VectorEnv) -> Callable[[Any, Any], np.ndarray]
     """Returns how an environment rewards goals, for `tfrl.replay.Hindsight`.
 
     That is `compute_reward` of the vector itself if it has one, else of one of its
-    environments, of those in other processes one more that is made here.
+    environments; for those in other processes, another is made here.
 
     Args:
         envs: vector of environments.
 
     Returns:
         A function of achieved and desired goals, both `[n, *goal_shape]`, that returns
-        rewards `[n]`. As no `info` of steps is kept, it passes an empty dict for that.
+        rewards `[n]`. As the `info` of steps is not kept, it passes an empty dict.
 
     Raises:
-        ValueError: if observations have no two goals of one space, or nothing says how
-            they are rewarded, or not for arrays of goals.
+        ValueError: if observations do not have two goals of one space, or no function
+            rewards them, or none rewards arrays of goals.
 
     Example:
         >>> envs = gym.make_vec("tfrl.environments.goals:BitFlipping-v0", 2, n_bits=3)

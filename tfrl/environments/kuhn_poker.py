@@ -1,4 +1,4 @@
-"""Kuhn's poker, the least of the games that are bluffed in."""
+"""Kuhn's poker, the smallest game with bluffing."""
 
 from typing import Any
 
@@ -18,16 +18,16 @@ class KuhnPoker(_two_players.TwoPlayers):
     Each gets one of the cards 0, 1 and 2, and puts down 1. The first passes (0) or bets
     1 more (1). After a pass the second may pass, for a showdown, or bet; after a bet
     one calls it (1), for a showdown, or folds (0) and loses what was put down. The
-    higher card wins a showdown. Rewards come at the end, what was won or lost.
+    higher card wins a showdown. Rewards come at the end: what was won or lost.
 
-    Both players act in each step, and the mask allows who is not to move nothing but 0.
+    Both players act in each step; the mask allows only 0 to the one who is not to move.
     They see
 
         {"action_mask": [2], "observation": [9]}
 
     the one-hots of player, own card, and the first and second move, zeros before it.
 
-    With the best play of both the first player gets -1/18 a game. In the equilibria it
+    If both play optimally, the first player gets -1/18 a game. In the equilibria it
     bets card 0 with a probability `a` up to 1/3, card 2 with `3 * a` and card 1 never,
     and calls with card 1 with `a + 1/3`; the second bets card 0, and calls with card 1,
     with a probability of 1/3, and always bets card 2. Both call with card 2 and fold
@@ -61,8 +61,8 @@ class KuhnPoker(_two_players.TwoPlayers):
         """Deals the cards.
 
         Args:
-            seed: of them; None goes on.
-            options: not looked at.
+            seed: of the cards; None continues.
+            options: ignored.
 
         Returns:
             Observations and infos, by player.
@@ -75,7 +75,7 @@ class KuhnPoker(_two_players.TwoPlayers):
         return self._shown(is_over=False), {name: {} for name in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Lets the one whose turn it is move.
+        """Plays the move of the player on turn.
 
         Args:
             actions: 0 or 1, by player.

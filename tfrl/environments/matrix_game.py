@@ -1,4 +1,4 @@
-"""Games of two players in one move, by their matrix of payoffs."""
+"""Two-player games of one move, given by their matrix of payoffs."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ class MatrixGame(_two_players.TwoPlayers):
     """A game of two players who choose at once, as a parallel environment.
 
     Row and column are chosen without knowing the other's choice; the first player gets
-    `payoffs[row, column]`, the second the negative of it, and the game is over. There
-    is nothing to see but a constant 1.
+    `payoffs[row, column]`, the second its negative, and the game is over. The
+    observation is a constant 1.
 
-    Rock-paper-scissors has its one equilibrium where all three are equally likely. In
-    general mixes `p` of rows and `q` of columns are an equilibrium where no answer to
+    Rock-paper-scissors has its only equilibrium where all three are equally likely. In
+    general, mixes `p` of rows and `q` of columns are an equilibrium if no response to
     them gains anything:
 
         exploitability = (max(payoffs @ q) - min(p @ payoffs)) / 2 = 0
@@ -33,7 +33,7 @@ class MatrixGame(_two_players.TwoPlayers):
         payoffs: `[R, R]` float64.
 
     Raises:
-        TypeError: if `payoffs` are no numbers.
+        TypeError: if `payoffs` are not numbers.
         ValueError: if they are not finite or not square.
 
     Example:
@@ -66,7 +66,7 @@ class MatrixGame(_two_players.TwoPlayers):
         seed: int | None = None,  # noqa: ARG002
         options: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begins a game; nothing of it is left to chance."""
+        """Begins a game; nothing is random."""
         self.agents = [*self.possible_agents]
         return self._shown(), {name: {} for name in self.agents}
 

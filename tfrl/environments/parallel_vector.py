@@ -1,4 +1,4 @@
-"""Vectors of parallel environments of PettingZoo, a row for each agent."""
+"""Vectors of PettingZoo's parallel environments, a row for each agent."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,45 +21,45 @@ _WHERE = _parallel_games.WHERE
 
 
 class ParallelEnvVector(VectorEnv):
-    """Copies of an environment of several agents, a row for each agent of each copy.
+    """Copies of an environment with several agents, a row for each agent of each copy.
 
-    With K agents, row `k + K * i` is agent `env.possible_agents[k]` in copy i: whoever
-    trains in a vector of Gymnasium trains the one policy that all agents share.
+    With K agents, row `k + K * i` is agent `env.possible_agents[k]` in copy i: a
+    trainer for Gymnasium vectors trains one policy that all agents share.
 
-    Nothing resets by itself (`AutoresetMode.DISABLED`): what `step` returns of an agent
-    that ends is its true last observation. A copy begins anew by
+    Nothing resets automatically (`AutoresetMode.DISABLED`): for an agent that ends,
+    `step` returns its true last observation. A copy begins anew with
     `reset(options={"reset_mask": ended})` once none of its agents plays any more. The
     rows of agents that ended while others play on, and of those that have not joined
-    yet, are `waiting`: they show zeros, their actions are not looked at, and nothing
-    is learned from them.
+    yet, are `waiting`: they show zeros, their actions are ignored, and nothing is
+    learned from them.
 
-    Games by turns (AEC) are played a turn in each step. An agent whose mask allows
-    nothing is not on turn: its row plays on, and shows a mask that allows the first
-    option of each choice alone, which the game does not look at. What the moves of
-    others bring it is a reward of that step. Without masks such a row does anything.
+    Turn-based games (AEC) are played one turn per step. An agent whose mask allows
+    nothing is not on turn: its row plays on with a mask that allows only the first
+    option of each choice, which the game ignores. Rewards that others' moves bring it
+    belong to that step. Without masks such a row may do anything.
 
     An agent that never joins has no episode, so that an evaluation, which counts
     episodes of every row, would not end.
 
     Args:
-        env: what PettingZoo has registered, such as "classic/rps-v2"; or a module in
+        env: a name registered in PettingZoo, such as "classic/rps-v2"; or a module in
             which `parallel_env` is called, such as "mpe2.simple_spread_v3", or another
             function that is named after a colon; or that function itself. It makes one
-            `pettingzoo.ParallelEnv`, or any object with its methods, or a game by
-            turns, a `pettingzoo.AECEnv`.
+            `pettingzoo.ParallelEnv`, or any object with its methods, or a turn-based
+            game, a `pettingzoo.AECEnv`.
         n_envs: number of rows N, a multiple of K.
         wrappers: around each copy as `env` makes it, the innermost first: functions of
             the environment.
-        own_spaces: for agents of unequal spaces: observations and actions of a row are
-            a Dict with a part for each agent, of which that of the row's own counts;
-            see `tfrl.agents.Independent`.
+        own_spaces: for agents with unequal spaces: observations and actions of a row
+            are a Dict with a part for each agent, of which the part of the row's agent
+            counts; see `tfrl.agents.Independent`.
         **options: of the function, such as `max_cycles`.
 
     Attributes:
         agents: names of the K agents.
 
     Raises:
-        ImportError: without PettingZoo, for what it has registered.
+        ImportError: without PettingZoo, for a name registered there.
         TypeError: if an argument is of another type, or `env` makes no parallel
             environment.
         ValueError: if `env` cannot be made, N is no multiple of K, or agents have
@@ -132,26 +132,26 @@ class ParallelEnvVector(VectorEnv):
 
     @property
     def waiting(self) -> np.ndarray:
-        """Rows whose agent does not play now, `[N]` bool."""
+        """Rows whose agent is not playing, `[N]` bool."""
         return ~self._plays
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins all copies anew, or those that a mask leaves no agent of.
+        """Begins all copies anew, or those whose playing agents a mask covers.
 
         Args:
             seed: of all chance from now on: an int, with which copy i has seed + i;
-                None goes on.
-            options: `"reset_mask"`, `[N]` bool, rows whose agents are to begin anew:
-                a copy does where every agent that plays is one of them. The rest is
-                handed to the copies.
+                None continues.
+            options: `"reset_mask"`, `[N]` bool, rows whose agents are to begin anew: a
+                copy does if it covers every agent that plays. Other options are passed
+                to the copies.
 
         Returns:
-            What all rows show, `[N, *shape]`, and what the agents are told.
+            Observations of all rows, `[N, *shape]`, and the agents' infos.
 
         Raises:
-            ValueError: if an argument is off, or a copy returns what it should not.
+            ValueError: if an argument is invalid, or a copy returns what it should not.
         """
         rest = dict(options or {})
         mask = rest.pop("reset_mask", None)
@@ -191,11 +191,11 @@ class ParallelEnvVector(VectorEnv):
             actions: `[N, *shape]`.
 
         Returns:
-            Observations, rewards, terminated, truncated and info, as of `VectorEnv`.
+            Observations, rewards, terminated, truncated and info, as in `VectorEnv`.
 
         Raises:
-            ValueError: if a copy has ended and was not begun anew, or returns what it
-                should not.
+            ValueError: if a copy has ended and was not reset, or returns what it should
+                not.
         """
         given = self._given(actions)
         rewards = np.zeros(self.num_envs)
@@ -243,7 +243,7 @@ class ParallelEnvVector(VectorEnv):
         return self._seen(), rewards, ends[0], ends[1], infos
 
     def render(self) -> tuple[Any, ...] | None:
-        """Returns a picture of each copy, if they draw."""
+        """Returns a picture of each copy, if they render."""
         if self.render_mode is None:
             return None
         return tuple(game.env.render() for game in self._games)

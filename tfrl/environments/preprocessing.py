@@ -18,7 +18,7 @@ def default_preprocessor(
 ) -> Callable[[Any], Any]:
     """Returns the function that turns elements of a space into a batch for a network.
 
-    A single element becomes a batch of one, a batch stays one:
+    A single element becomes a batch of one; a batch stays a batch:
 
         Box            clipped to its bounds               [B, *shape]
         Discrete       one-hot                             [B, n] float32
@@ -28,23 +28,24 @@ def default_preprocessor(
         Dict, Tuple    a dict or tuple of the parts'
 
     Numbers of a Box keep their dtype. Integers count from the `start` of their space,
-    as its samples do; one that is none of start, ..., start + n - 1 gives a one-hot of
-    zeros. coax counts from 0 whatever the `start`, so that its one-hots of a
-    `Discrete(3, start=5)` are all zeros: `from_start=False` gives these.
+    as its samples do; one outside start, ..., start + n - 1 gives a one-hot of zeros.
+    coax counts from 0 whatever the `start`, so its one-hots of a `Discrete(3, start=5)`
+    are all zeros: `from_start=False` does the same.
 
     Args:
         space: the Gymnasium space.
         from_start: whether integers of a Discrete or MultiDiscrete count from its
-            `start`; if not, they count from 0. The same where `start` is 0.
+            `start`; if not, they count from 0. Both are the same if `start` is 0.
 
     Returns:
         A function of one element or of a batch of them, with numpy or tensor leaves;
         it works in `tf.function` and under XLA.
 
     Raises:
-        TypeError: if the space or a part of it is of no class above; by the function,
-            if an element is no numbers, or the integers of a one-hot are no integers.
-        ValueError: by the function, if an element has not the shape of the space.
+        TypeError: if the space or a part of it has no class above; by the function, if
+            an element does not hold numbers, or the integers of a one-hot are not
+            integers.
+        ValueError: by the function, if an element does not have the space's shape.
 
     Example:
         >>> preprocess = default_preprocessor(gym.spaces.Discrete(3))
@@ -89,12 +90,12 @@ def check_preprocessors(
 ) -> bool:
     """Whether preprocessors give the same for elements of a space.
 
-    The same is: nests of one structure whose leaves have the same type, shape, dtype
+    The same means nests of one structure whose leaves have the same type, shape, dtype
     and, to a relative 1e-6, the same numbers.
 
     Args:
-        space: the space the elements are drawn from, by a copy of it: its generator
-            stays as it is.
+        space: the space of the elements, drawn by a copy of it: its generator stays as
+            it is.
         *preprocessors: two or more functions of an element of the space.
         num_samples: how many elements to try.
         random_seed: of the elements; None for fresh ones.

@@ -14,7 +14,7 @@ _MAX_SEED = np.iinfo(np.int32).max
 
 
 class TransitionBatch(NamedTuple):
-    """`B` transitions with all that the learners of the field ask for.
+    """`B` transitions with everything that learners usually need.
 
     Attributes:
         observations: nest of `[B, *shape]`, what was seen before the action.
@@ -55,8 +55,8 @@ def safe_sample(
 
     Gymnasium samples an unbounded Box from a normal distribution and a Box of huge
     bounds from all of it. Here every Box is sampled uniformly, between its bounds or
-    1e9 from 0 where they are further away, from `a` where it is further from 0 itself,
-    and then drawn together on a logarithmic scale:
+    within 1e9 of 0 where they are further away, of `a` where it is further from 0
+    itself, and then compressed on a logarithmic scale:
 
         z = a + sign(x - a) * log(1 + |x - a|),   a = the number nearest to 0 in the Box
 
@@ -64,13 +64,13 @@ def safe_sample(
 
     Numbers of a Box are float64 whatever its dtype. Integers of a Discrete or
     MultiDiscrete count from its `start`, as `default_preprocessor` takes them; coax
-    draws them from 0 whatever the `start`, which `from_start=False` does too. For an
-    element of the dtype of a Box use its own `sample`.
+    draws them from 0 whatever the `start`, as `from_start=False` does too. For an
+    element with the dtype of a Box use its own `sample`.
 
     Args:
-        space: a Gymnasium space. Dict keys are drawn in sorted order. Spaces without
-            a rule (Text, Sequence, Graph, ...) draw by their own `sample`; a copy of
-            them does, the space keeps its generator as it is.
+        space: a Gymnasium space. Dict keys are drawn in sorted order. Spaces without a
+            rule (Text, Sequence, Graph, ...) are sampled by their own `sample`, on a
+            copy, so that the space keeps its generator as it is.
         seed: int, a `np.random.RandomState` to draw from, or None for a fresh one.
         from_start: whether integers count from the `start` of their space, or from 0.
 
@@ -79,7 +79,7 @@ def safe_sample(
         tuple for Dict and Tuple.
 
     Raises:
-        TypeError: if `space` is no Gymnasium space, or `seed` nothing of the above.
+        TypeError: if `space` is no Gymnasium space, or `seed` none of the above.
         ValueError: if an int `seed` is negative or has more than 32 bits.
 
     Example:
@@ -98,12 +98,12 @@ def get_transition_batch(
 ) -> TransitionBatch:
     """Returns transitions made up from an environment's spaces.
 
-    They have the shapes of true ones and nothing else of them; the environment is
-    neither stepped nor reset. Enough to build networks, to trace functions and to test
-    losses.
+    They have the shapes of true ones and nothing else in common; the environment is
+    neither stepped nor reset. This is enough to build networks, trace functions and
+    test losses.
 
     Args:
-        env: environment; of a vector environment the single spaces are taken.
+        env: environment; for a vector environment the single spaces are used.
         batch_size: number of transitions, B.
         gamma: `discounts` are 0 or this with equal probability; in [0, 1].
         random_seed: of the draws; None for fresh ones.

@@ -3,12 +3,11 @@
 A snapshot is a nest of plain values and numpy arrays. It holds the data attributes of
 the environment, of its wrappers and sub-environments and of the simple Python objects
 they own, and the states of their random generators. Nothing is imported or created by
-name on restoring: a snapshot is read into an environment built as the first one was.
+name on restoring: a snapshot is read into an environment built like the first one.
 
-What a process holds outside of Python attributes cannot be seen: a simulator behind
-an integer handle, the global generators of `random` and `numpy.random`, variables of
-a closure, arguments of `functools.partial`, the object of a method that no attribute
-holds.
+State outside of Python attributes cannot be seen: a simulator behind an integer handle,
+the global generators of `random` and `numpy.random`, variables of a closure, arguments
+of `functools.partial`, the object of a method that no attribute holds.
 """
 
 import collections
@@ -67,7 +66,7 @@ class _Plain:
 
 
 def capture(env: Any) -> dict[str, Any] | None:
-    """Captures the state of an environment, or tells that it cannot be captured.
+    """Captures the state of an environment, or returns None if it cannot.
 
     Args:
         env: environment, wrapped or not, or vector environment that runs in this
@@ -92,7 +91,7 @@ def capture(env: Any) -> dict[str, Any] | None:
 
 
 def uncapturable(env: Any) -> str | None:
-    """Tells why `capture` cannot capture an environment.
+    """Returns why `capture` cannot capture an environment.
 
     Args:
         env: environment or vector environment.
@@ -114,7 +113,7 @@ def uncapturable(env: Any) -> str | None:
 
 
 def restore(env: Any, snapshot: dict[str, Any]) -> None:
-    """Puts an environment into the state that was captured of one like it.
+    """Puts an environment into the state that was captured from one like it.
 
     Args:
         env: an environment built in the same way; its own state is overwritten.
@@ -153,7 +152,7 @@ got Acrobot-v1; begin a new episode in this one
 
 
 class StructureError(ValueError):
-    """Of an environment that is built otherwise than the captured one was."""
+    """Raised for an environment built differently from the captured one."""
 
 
 class _UncapturableError(Exception):

@@ -37,22 +37,22 @@ def make_vec(
     each (worth it from about 1 ms per step), `"vector_entry_point"` uses the
     environment's own vector version, several times faster where there is one. `"auto"`
     takes the last where it exists, else `"sync"`. `"envpool"` steps environments of
-    EnvPool in C++ threads, see `EnvPoolVector`; `"pettingzoo"` steps environments of
-    several agents, which are a row each, see `ParallelEnvVector`. All but
-    `"vector_entry_point"` do not reset by themselves (`AutoresetMode.DISABLED`), so
-    that the true last observation of an episode is always what `step` returned.
+    EnvPool in C++ threads, see `EnvPoolVector`; `"pettingzoo"` steps environments with
+    several agents, one row each, see `ParallelEnvVector`. All but
+    `"vector_entry_point"` never reset automatically (`AutoresetMode.DISABLED`), so that
+    `step` always returns the true last observation of an episode.
 
     The processes of `"async"` are spawned: they import the main script anew, which
     must therefore do its work under `if __name__ == "__main__":`.
 
     Args:
-        env_id: a registered Gymnasium id such as `"CartPole-v1"`; before a colon stands
-            the module that registers it, as in `"ale_py:ALE/Pong-v5"`. For
-            `"envpool"` what EnvPool calls it; for `"pettingzoo"` what it has
-            registered, such as `"classic/rps-v2"`, or a module with a function
+        env_id: a registered Gymnasium id such as `"CartPole-v1"`, after the module that
+            registers it and a colon, as in `"ale_py:ALE/Pong-v5"`, if one is needed.
+            For `"envpool"` its name in EnvPool; for `"pettingzoo"` a name registered
+            there, such as `"classic/rps-v2"`, or a module with a function
             `parallel_env`, such as `"mpe2.simple_spread_v3"`.
-        n_envs: number of copies, at least 1; for `"pettingzoo"` of agents in all
-            copies together.
+        n_envs: number of copies, at least 1; for `"pettingzoo"` the number of agents in
+            all copies together.
         vectorization: one of `"auto"`, `"sync"`, `"async"`, `"vector_entry_point"`,
             `"envpool"`, `"pettingzoo"`.
         max_episode_steps: time limit instead of the registered one.
@@ -60,8 +60,8 @@ def make_vec(
             their vectors.
         wrappers: around each copy, the innermost first: functions of an environment
             such as `functools.partial(PartialObservation, indices=[0, 2])`; around one
-            of several agents such as SuperSuit's. Vectors of an environment's own,
-            `"vector_entry_point"`, and of EnvPool take none.
+            of several agents such as SuperSuit's. `"vector_entry_point"` and
+            `"envpool"` accept none.
         action_masks: show what the environment allows, see `ActionMasks`.
 
     Returns:
@@ -70,8 +70,8 @@ def make_vec(
 
     Raises:
         TypeError: if a count is no int, `env_id` no text or `env_kwargs` no dict.
-        ValueError: if an argument is off, or the environment is unknown or cannot be
-            made here.
+        ValueError: if an argument is invalid, or the environment is unknown or cannot
+            be made here.
         ConnectionError: if a process of `"async"` ends before it has made its
             environment.
 

@@ -1,10 +1,10 @@
 """Wrappers that Gymnasium lacks: stacked channels, hidden entries, scaled rewards.
 
-It has many: `gymnasium.wrappers` stacks frames along a new first axis
+`gymnasium.wrappers` has many others: it stacks frames along a new first axis
 (`FrameStackObservation`), rescales and clips actions (`RescaleAction`, `ClipAction`),
-tells the time left before a time limit (`TimeAwareObservation`), normalises
-(`NormalizeObservation`, `NormalizeReward`), makes Atari games learnable
-(`AtariPreprocessing`). Those are not made anew here.
+shows the time left before a time limit (`TimeAwareObservation`), normalises
+(`NormalizeObservation`, `NormalizeReward`), and preprocesses Atari games
+(`AtariPreprocessing`). Those are not repeated here.
 """
 
 import collections
@@ -24,9 +24,10 @@ class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
     """Shows the last frames side by side along the last axis, as Keras convolves them.
 
     `[H, W, C]` becomes `[H, W, C * n_frames]`, oldest first; a vector `[D]` becomes
-    `[D * n_frames]`. At the start of an episode its first frame stands for those before
-    it. Agents here convolve the stacks of `gymnasium.wrappers.FrameStackObservation`,
-    `[n_frames, H, W]` and `[n_frames, H, W, C]`, as well; networks of Keras do not.
+    `[D * n_frames]`. At the start of an episode its first frame fills the earlier
+    places. Agents here also convolve the stacks of
+    `gymnasium.wrappers.FrameStackObservation`, `[n_frames, H, W]` and
+    `[n_frames, H, W, C]`; Keras networks do not.
 
     Args:
         env: environment whose observations are a Box of at least one axis.
@@ -80,7 +81,7 @@ class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
 class PartialObservation(gym.ObservationWrapper, RecordConstructorArgs):
     """Shows some entries of a vector and hides the others, such as velocities.
 
-    What is hidden has to be found out by a memory, see `tfrl.policies.RecurrentPolicy`.
+    Inferring the hidden entries takes a memory, see `tfrl.policies.RecurrentPolicy`.
 
     Args:
         env: environment whose observations are a Box of one axis.
@@ -88,7 +89,7 @@ class PartialObservation(gym.ObservationWrapper, RecordConstructorArgs):
 
     Raises:
         TypeError: if the observations are no Box, or an index is no int.
-        ValueError: if the Box has other than one axis, or an index is none of it.
+        ValueError: if the Box does not have one axis, or an index is outside it.
 
     Example:
         >>> env = PartialObservation(gym.make("CartPole-v1"), [0, 2])
@@ -121,8 +122,7 @@ class ScaleReward(gym.RewardWrapper, RecordConstructorArgs):
     """Multiplies rewards by a number.
 
     Unlike `TransformReward` with a lambda it can be sent to another process and is
-    written into the environment's spec. The reward as it was is in
-    `info["raw_reward"]`.
+    written into the environment's spec. The original reward is in `info["raw_reward"]`.
 
     Args:
         env: the environment.

@@ -1,4 +1,4 @@
-"""What leaves for another runtime: SavedModel, Keras, LiteRT; `verify` proves it.
+"""Exports to other runtimes: SavedModel, Keras, LiteRT; `verify` checks them.
 
 Policies come from `tfrl.policies`, checkpoints of runs from `tfrl.saving`.
 """

@@ -1,4 +1,4 @@
-"""What a SavedModel is asked for: functions of named tensors."""
+"""What a SavedModel offers: functions of named tensors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,15 +12,16 @@ class Endpoint(NamedTuple):
     so on. A dictionary that the function returns gives its names to the outputs; other
     outputs are `output_0`, `output_1`, ....
 
-    What draws takes an int32 `[2]` input `seed` and hands it to stateless ops: only so
-    are its outputs the same again. A recurrent state is an input and an output.
+    A function that draws takes an int32 `[2]` input `seed` and passes it to stateless
+    ops: only then are its outputs reproducible. A recurrent state is an input and an
+    output.
 
     Attributes:
         function: takes `inputs` by their names; returns a nest of tensors. Neither a
             distribution nor anything else that only Python knows can be returned, and
             no Python runs when it is served. It is traced as it is: where `if` and
             `while` look at tensors, give a `tf.function`.
-        inputs: nests of `tf.TensorSpec` by argument; None for what is free, such as the
+        inputs: nests of `tf.TensorSpec` by argument; None for free sizes, such as the
             batch axis. A `BoundedTensorSpec` also says which values make sense.
         examples: arrays by the names of the tensors, to call the function with when the
             export is verified; drawn within the specs by default.

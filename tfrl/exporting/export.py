@@ -36,7 +36,7 @@ def export_model(
     tolerance: float = 1e-5,
     overwrite: bool = False,
 ) -> None:
-    """Writes a component as a SavedModel, as a file of LiteRT or as one of Keras.
+    """Writes a component as a SavedModel, as a LiteRT file or as a Keras file.
 
     A path without a suffix becomes a folder, a SavedModel with a signature for each
     endpoint of `content`:
@@ -44,51 +44,53 @@ def export_model(
     * a mapping from names to `Endpoint`s, or a single one, then `serving_default`;
     * a `DistributionSpec`: the endpoints of `distribution_endpoints`;
     * a built Keras layer or model, a normalizer of `tfrl.stats`, or any function or
-      `tf.Module` that takes one nest, `inputs`: `serving_default`, outside training. Of
-      a dictionary the keys are the names, others are `inputs`, or `inputs_0` and so on.
+      `tf.Module` that takes one nest, `inputs`: `serving_default`, in inference mode.
+      The keys of a dictionary are the names; other inputs are `inputs`, or `inputs_0`
+      and so on.
 
     The folder loads in a process that has neither tfrl nor Keras nor TensorFlow
     Probability: `model = tf.saved_model.load(path)`, then for example
     `model.signatures["serving_default"](inputs=...)`. Keep `model` alive while its
     signatures are in use. For `keras.layers.TFSMLayer(path, call_endpoint="serve")`
     there is the attribute `serve`: it is `serving_default`, or else the first endpoint,
-    and takes one nest, that which `content` takes or a dictionary of its arguments.
-    Functions that were made with `jit_compile=True` are saved as plain graphs, which
-    run on any platform and for any batch size; what is made of ops that only XLA knows
-    (`jax2tf`) stays so, and needs it.
+    and takes one nest: the one that `content` takes, or a dictionary of its arguments.
+    Functions made with `jit_compile=True` are saved as plain graphs, which run on any
+    platform and for any batch size; those made of ops that only XLA knows (`jax2tf`)
+    still need XLA.
 
     With the suffix `.keras` a Keras model is written as `keras.Model.save` does, to be
-    loaded where its classes are; with `.tflite` any content for LiteRT, of its own ops
-    alone, to be run by any interpreter of it: it knows neither random numbers by a seed
-    nor variables that a call changes, and recurrent layers with `unroll=True` alone.
+    loaded where its classes are; with `.tflite` any content for LiteRT, from its
+    built-in ops only, to be run by any LiteRT interpreter: it supports neither random
+    numbers by a seed nor variables that a call changes, and recurrent layers only with
+    `unroll=True`.
 
-    From a path with `[` or a backslash TensorFlow itself loads no SavedModel; move it,
+    TensorFlow itself loads no SavedModel from a path with `[` or a backslash; move it,
     or link to it.
 
-    What is exported twice, here or in another process, is the same to the byte. It is
-    not if Keras gave layers or variables other names, as to a model that is built
-    anew; if there are lookup tables, to which TensorFlow gives random names; or if
-    libraries are of other versions.
+    Two exports of the same content, here or in another process, are the same to the
+    byte, unless Keras gave layers or variables other names, as in a rebuilt model;
+    there are lookup tables, to which TensorFlow gives random names; or library versions
+    differ.
 
     Before the model appears it is loaded again, called with `examples`, and compared
-    with what `content` says; inputs and outputs stay in it for `verify`. It appears
-    under its name in one step; a process that is killed leaves nothing there.
+    with the outputs of `content`; inputs and outputs stay in it for `verify`. It
+    appears under its name in one step; a killed process leaves nothing there.
 
     Args:
         content: what to write.
         path: folder or file to create.
-        inputs: nest of `tf.TensorSpec` that a layer, normalizer or function takes,
-            None for what is free. Functional and Sequential models know theirs.
-        examples: arrays by the names of the inputs, as of `Endpoint`; of a `.keras`
+        inputs: nest of `tf.TensorSpec` that a layer, normalizer or function takes, None
+            for free sizes. Functional and Sequential models know theirs.
+        examples: arrays by the names of the inputs, as in `Endpoint`; for a `.keras`
             file one nest, under the name `inputs`.
         tolerance: a float output may differ from x by `tolerance * max(1, |x|)`.
-        overwrite: replace a model that is there, which stays until then.
+        overwrite: replace an existing model, which stays until then.
 
     Raises:
         ValueError: if something exists at `path` and `overwrite` is False, or `path`
             has another suffix; if a layer is not built, inputs are not known, a
-            function calls Python, LiteRT lacks an op, or the written model does
-            something else than `content`; if called within a graph or a replica.
+            function calls Python, LiteRT lacks an op, or the written model differs from
+            `content`; if called within a graph or a replica.
         TypeError: if `content` is of another kind, `path` no path, or an output no
             tensor.
 
@@ -125,23 +127,24 @@ def export_policy(
 ) -> None:
     """Writes a policy as a SavedModel, normalizers and bounds included.
 
-    The signatures are those of `policy_endpoints`; all else is as of `export_model`.
-    A `.tflite` file has `serving_default` alone, since LiteRT cannot draw by a seed.
+    The signatures are those of `policy_endpoints`; everything else is as in
+    `export_model`. A `.tflite` file has only `serving_default`, since LiteRT cannot
+    draw by a seed.
 
     Args:
         agent: a policy of `tfrl.policies`, or an agent or `AgentModel` that has one.
         path: folder to create, or a file with the suffix `.tflite`.
         observation_space: of one environment.
         action_space: of one environment.
-        with_mask: whether signatures take an `action_mask`; each row must allow
-            something, which a graph does not check.
-        overwrite: replace a model that is there.
+        with_mask: whether signatures take an `action_mask`; each row must allow an
+            action, which a graph does not check.
+        overwrite: replace an existing model.
 
     Raises:
         ValueError: if something exists at `path` and `overwrite` is False, or `path`
             has another suffix; if LiteRT lacks an op, a space is not that of the
-            policy, an observation has a name that no input can take, or `with_mask`
-            meets actions that are no choices.
+            policy, an observation has a name that no input can have, or `with_mask` is
+            set for actions that are not choices.
         TypeError: if `agent` neither is nor has a policy, `path` is no path, a space is
             none, or a part of an observation is no array.
 
@@ -178,21 +181,21 @@ def verify(
 ) -> dict[str, float]:
     """Calls an exported model with the inputs kept in it and compares the outputs.
 
-    That tells whether this machine and its libraries compute what the model was made
-    to compute, and whether its files are whole. The variables that a call changes are
-    put back after it. What is verified is run: verify only what you would execute.
+    That shows whether this machine and its libraries compute what the model was made to
+    compute, and whether its files are intact. Variables that a call changes are
+    restored after it. Verifying runs the model: verify only what you would execute.
 
     Args:
         path: what `export_model` or `export_policy` wrote.
         tolerance: a float output may differ from x by `tolerance * max(1, |x|)`; None
-            for that of the export. Integers must be equal.
+            for the export's own. Integers must be equal.
 
     Returns:
         The largest difference of each endpoint.
 
     Raises:
-        ValueError: if `path` was not written so, a file of it is damaged, or an output
-            differs; the message names the endpoint and the difference.
+        ValueError: if `path` was not written by them, a file of it is damaged, or an
+            output differs; the message names the endpoint and the difference.
         TypeError: if `path` is no path.
 
     Example:
@@ -267,9 +270,9 @@ def _endpoints_of(
 
     Args:
         where: name of the function, for messages.
-        content: as of `export_model`.
-        inputs: as of `export_model`.
-        examples: as of `export_model`.
+        content: as in `export_model`.
+        inputs: as in `export_model`.
+        examples: as in `export_model`.
 
     Raises:
         ValueError: if inputs are not known, or given beside endpoints.
@@ -412,7 +415,7 @@ def _prepare_keras(
     Args:
         where: name of the function, for messages.
         content: the model.
-        inputs: as of `export_model`.
+        inputs: as in `export_model`.
         examples: a nest of arrays under the name `inputs`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Endpoints from the parameters of a distribution to what it tells."""
+"""Endpoints from the parameters of a distribution to its samples and statistics."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ _RESERVED = ("seed", "values")
 def distribution_endpoints(
     dist_spec: spec.DistributionSpec, methods: Sequence[str] | None = None
 ) -> dict[str, endpoints.Endpoint]:
-    """Returns endpoints from the parameters of a distribution to what it tells.
+    """Returns endpoints from a distribution's parameters to samples and statistics.
 
     Each takes the parameters of one spec, with a batch axis B in front, by their names
     (`parameters` where there is a single tensor without a name), and returns a
@@ -31,8 +31,8 @@ def distribution_endpoints(
 
     Args:
         dist_spec: how to make the distribution of one row of parameters.
-        methods: which of the above; by default all that the distribution has, and that
-            are defined.
+        methods: which of the above; by default all that the distribution has and
+            defines.
 
     Returns:
         The endpoints by name.
@@ -41,7 +41,7 @@ def distribution_endpoints(
         TypeError: if `dist_spec` is no `DistributionSpec`.
         ValueError: if a method is unknown, or a parameter is named `seed` or `values`.
         NotImplementedError: if the distribution lacks one of `methods`; or a
-            `ValueError`, as it says itself that one is undefined.
+            `ValueError`, if the distribution itself declares one undefined.
 
     Example:
         >>> import tensorflow_probability as tfp

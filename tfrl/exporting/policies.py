@@ -1,4 +1,4 @@
-"""Endpoints for what policies do: act, draw, tell log-probabilities and values."""
+"""Endpoints for what policies do: act, draw, return log-probabilities and values."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ def policy_inputs(
 ) -> dict[str, tf.TensorSpec]:
     """Returns the named inputs that an exported policy takes as its observation.
 
-    One array is `observations`. The parts of a Dict go by their own names, those of a
-    Tuple by their numbers, joined by underscores where spaces are nested.
+    One array is `observations`. The parts of a Dict keep their names, those of a Tuple
+    are numbered; names are joined by underscores where spaces are nested.
 
     Args:
         observation_space: of one environment; arrays, or Dicts and Tuples of them.
@@ -37,9 +37,9 @@ def policy_inputs(
         observations.
 
     Raises:
-        ValueError: if a name is not a Python identifier, is taken, or stands for two
+        ValueError: if a name is not a Python identifier, is taken, or is that of two
             parts.
-        TypeError: if it is no space, or a part is not an array.
+        TypeError: if it is not a space, or a part is not an array.
 
     Example:
         >>> speed = gym.spaces.Box(-1.0, 1.0, (3,))
@@ -78,17 +78,17 @@ def policy_endpoints(
     * `sample`: with `seed`, int32 `[2]`: drawn `actions` and their `log_probs`.
     * `log_prob`: with `actions` of the environment: their `log_probs`.
     * `initial_state`: with `batch_size`, int32: the `state` at the beginning of
-      episodes, of a policy with a memory. The others take and return `state` then.
+      episodes, for a policy with a memory. The others then take and return `state`.
 
-    Of action values the first is the best action, and the others explore as the policy
+    For action values the first is the best action, and the others explore as the policy
     does. A deterministic policy has no log-probabilities, and no `log_prob`. Actions
     that are a Dict or a Tuple are named as observations are: `actions_0`, and so on.
 
-    Log-probabilities are those that the head gives to actions of the environment: of a
-    normal draw that was clipped to the bounds, its density at the bound.
-    With a mask they take `action_mask` too, bool `[B, n]`: which of the options are
-    allowed, those of several choices one choice after the other. A row that allows none
-    of the options of a choice counts as one where all are alike.
+    Log-probabilities are those that the head gives to actions of the environment: for a
+    normal draw that was clipped to the bounds, the density at the bound. With a mask,
+    endpoints take `action_mask` too, bool `[B, n]`: which options are allowed, those of
+    several choices one choice after the other. If a row allows no option of a choice,
+    all count alike.
 
     Args:
         agent: a policy of `tfrl.policies`, or an agent or `AgentModel` that has one;
@@ -102,7 +102,7 @@ def policy_endpoints(
 
     Raises:
         ValueError: if a space is not that of the policy, an observation has a name that
-            no input can take, or `with_mask` meets actions that are no choices.
+            no input can have, or `with_mask` is set for actions that are not choices.
         TypeError: if `agent` neither is nor has a policy of `tfrl.policies`, or a part
             of an observation is no array.
 
@@ -154,13 +154,13 @@ def policy_endpoints(
 
 
 def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoint:
-    """Returns the endpoint for what an agent expects of its observations.
+    """Returns the endpoint for an agent's values of observations.
 
-    It takes the inputs of `policy_inputs`, of a policy with a memory `state` too, and
+    It takes the inputs of `policy_inputs`, for a policy with a memory also `state`, and
     returns their `values`, `[B]`.
 
     Args:
-        agent: as of `policy_endpoints`.
+        agent: as in `policy_endpoints`.
         observation_space: of one environment.
 
     Returns:
@@ -168,7 +168,7 @@ def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoi
 
     Raises:
         ValueError: if the space is not that of the policy, or an observation has a name
-            that no input can take.
+            that no input can have.
         TypeError: if `agent` has no policy that values states, or a part of an
             observation is no array.
 
@@ -196,7 +196,7 @@ def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoi
 def policy_of(where: str, agent: Any) -> network_policy.NetworkPolicy:
     """Returns the policy of an agent or `AgentModel`, or the policy that was given.
 
-    Of a league, as that of `tfrl.agents.SelfPlay`, it is the current one.
+    For a league, such as that of `tfrl.agents.SelfPlay`, it is the current one.
 
     Args:
         where: name of the function, for messages.

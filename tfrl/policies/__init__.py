@@ -1,9 +1,9 @@
 """How an agent acts: networks with an action head, from observations to actions.
 
-Here are the protocol that all who act speak, policies of several kinds, the networks
-that they are made of by default, and the copy in NumPy by which small ones play. Action
-heads are in `tfrl.distributions`, what trains a policy in `tfrl.agents`, noise to
-explore by in `tfrl.exploration`.
+Here are the protocol that everything that acts follows, policies of several kinds,
+their default networks, and the NumPy copy with which small ones play. Action heads are
+in `tfrl.distributions`, training of policies in `tfrl.agents`, exploration noise in
+`tfrl.exploration`.
 """
 
 from tfrl.policies.action_value import ActionValuePolicy

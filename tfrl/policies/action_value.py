@@ -1,4 +1,4 @@
-"""A policy that takes the action of highest value, and explores now and then."""
+"""A policy that takes the action with the highest value, and explores now and then."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
 
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState`.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: a `CategoricalHead`.
         epsilon: float32 `[]`.
 
@@ -61,28 +61,29 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
         Args:
             observation_space: see `SpaceEncoder` for the kinds.
             action_space: a Discrete space.
-            learner: as of `ActorCriticPolicy.create`.
-            network: a Keras model of your own, or a function of both spaces that
-                returns one, called as in inference: dropout does nothing, and the
-                statistics of batch normalization stay as they are. From observations
-                `[B, *shape]` (floats as float32, images as uint8, choices as int64) it
-                makes the values of all choices, `[B, n]`.
-            hidden_units: of the network, as of what follows without `network`.
+            learner: as in `ActorCriticPolicy.create`.
+            network: your own Keras model, or a function of both spaces that returns
+                one, called as in inference: dropout does nothing, and the statistics of
+                batch normalization stay as they are. From observations `[B, *shape]`
+                (floats as float32, images as uint8, choices as int64) it returns the
+                values of all choices, `[B, n]`.
+            hidden_units: of the network; like `activation` and `dueling`, used only
+                without `network`.
             activation: of the network.
             dueling: see `ActionValues`.
-            normalize_observations: keep moments of all Boxes observed but images.
+            normalize_observations: keep moments of all observed Boxes except images.
             epsilon: share of random actions.
             seed: of the initial weights.
-            distribution: of `tfrl.policies.value_distributions`, whose means the values
-                are; `network` makes `n_outputs` of it then. None for values.
+            distribution: of `tfrl.policies.value_distributions`, whose means are the
+                values; `network` then returns its `n_outputs`. None for values.
             noise: in the weights, see `NoisyDense`; None for none.
 
         Returns:
-            A policy that learned nothing yet.
+            An untrained policy.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
-            ValueError: if the outputs of `network` are no value for each choice.
+            ValueError: if `network` does not return a value for each choice.
         """
         checks.check_within("ActionValuePolicy", "epsilon", epsilon, 0.0, 1.0)
         where, expected = "ActionValuePolicy", "a Discrete space, whose choices count"

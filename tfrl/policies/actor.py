@@ -1,4 +1,4 @@
-"""A policy that learns beside critics of their own: the actor of SAC and its kin."""
+"""A policy that learns beside separate critics: the actor of SAC and its variants."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -73,17 +73,17 @@ class Actor(networks._SpaceNetwork):
 
 
 class ActorPolicy(network_policy.NetworkPolicy):
-    """A network of a policy alone, whose critics are somewhere else.
+    """A network for the policy only; its critics are elsewhere.
 
         parameters = network(normalize(observations))
 
-    Log standard deviations depend on the observation. What acts and what learns sees
-    them clipped to [-20, 2]; see `distributed`.
+    Log standard deviations depend on the observation. They are clipped to [-20, 2] for
+    acting and learning; see `distributed`.
 
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState` of an
             `Actor`.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: from the parameters to actions.
 
     Example:
@@ -117,27 +117,28 @@ class ActorPolicy(network_policy.NetworkPolicy):
         Args:
             observation_space: see `SpaceEncoder` for the kinds.
             action_space: see `action_head` for the kinds.
-            learner: as of `ActorCriticPolicy.create`.
-            network: a Keras model of your own, or a function of both spaces that
-                returns one, called as in inference. From observations `[B, *shape]`
-                (floats as float32, images as uint8, choices as int64) it makes the
-                parameters of the head, `[B, n]`. Log standard deviations that it leaves
-                out are learned beside it.
-            hidden_units: of the network, as of what follows without `network`.
+            learner: as in `ActorCriticPolicy.create`.
+            network: your own Keras model, or a function of both spaces that returns
+                one, called as in inference. From observations `[B, *shape]` (floats as
+                float32, images as uint8, choices as int64) it returns the parameters of
+                the head, `[B, n]`. Log standard deviations that it leaves out are
+                learned beside it.
+            hidden_units: of the network; like `activation`, used only without
+                `network`.
             activation: of the network.
             squash: see `action_head`; None squashes what has bounds.
-            normalize_observations: keep moments of all Boxes observed but images.
+            normalize_observations: keep moments of all observed Boxes except images.
             seed: of the initial weights.
             noise_steps: for how many steps exploration is one function of the state,
                 see `StateNoiseActorPolicy`; None draws anew in each step.
 
         Returns:
-            A policy that learned nothing yet.
+            An untrained policy.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
             ValueError: if `squash` does not fit the action space, or the outputs of
-                `network` do not fit the head; if `noise_steps` comes with other actions
+                `network` do not fit the head; if `noise_steps` comes with actions other
                 than a Box of floats, or with a `network`.
         """
         head = heads_of_spaces.action_head(action_space, squash=squash)
@@ -200,14 +201,14 @@ class ActorPolicy(network_policy.NetworkPolicy):
 
 
 class StateNoiseActorPolicy(_state_noise.StateNoise, ActorPolicy):
-    """An actor that explores by noise that depends on the state: gSDE.
+    """An actor that explores with state-dependent noise: gSDE.
 
-    As `StateNoisePolicy`, but that gradients of the deviations reach the features.
-    Make one by `ActorPolicy.create`.
+    Like `StateNoisePolicy`, except that gradients of the deviations reach the features.
+    Make one with `ActorPolicy.create`.
 
     Attributes:
         state: the network with its weights.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: a `NormalHead`.
         noise_steps: for how many steps the noise stays one function of the state.
 

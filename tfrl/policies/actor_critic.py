@@ -1,4 +1,4 @@
-"""A policy and its values: what on-policy agents act and learn by."""
+"""A policy and its values: what on-policy agents act and learn with."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,8 +18,8 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
 
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState` of an
-            `ActorCritic`; its methods `actor` and `critic` give either alone.
-        observation_moments: as of `NetworkPolicy`.
+            `ActorCritic`; its methods `actor` and `critic` return only one of them.
+        observation_moments: as in `NetworkPolicy`.
         head: from the parameters to actions.
 
     Example:
@@ -53,29 +53,30 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
             action_space: see `action_head` for the kinds.
             learner: from the built network to what holds its weights, such as
                 `functools.partial(tfrl.agents.TrainState.create, tx=...)`.
-            network: a Keras model of your own, or a function of both spaces that
-                returns one, called as in inference: dropout does nothing, and the
-                statistics of batch normalization stay as they are. From observations
-                `[B, *shape]` (floats as float32, images as uint8, choices as int64) it
-                makes a pair: the parameters of the head, `[B, n]`, and the values,
-                `[B]` or `[B, 1]`. Log standard deviations that it leaves out of the
-                parameters are learned beside it.
-            hidden_units: of actor and critic, as of what follows without `network`.
+            network: your own Keras model, or a function of both spaces that returns
+                one, called as in inference: dropout does nothing, and the statistics of
+                batch normalization stay as they are. From observations `[B, *shape]`
+                (floats as float32, images as uint8, choices as int64) it returns a
+                pair: the parameters of the head, `[B, n]`, and the values, `[B]` or
+                `[B, 1]`. Log standard deviations that it leaves out of the parameters
+                are learned beside it.
+            hidden_units: of actor and critic; like `activation`, used only without
+                `network`.
             activation: of actor and critic.
             squash: see `action_head`.
             log_std: initial log standard deviation of continuous raw actions.
-            normalize_observations: keep moments of all Boxes observed but images.
+            normalize_observations: keep moments of all observed Boxes except images.
             seed: of the initial weights.
             noise_steps: for how many steps exploration is one function of the state,
                 see `StateNoisePolicy`; None draws anew in each step.
 
         Returns:
-            A policy that learned nothing yet.
+            An untrained policy.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
             ValueError: if `squash` does not fit the action space, or the outputs of
-                `network` do not fit the head; if `noise_steps` comes with other actions
+                `network` do not fit the head; if `noise_steps` comes with actions other
                 than a Box of floats, or with a `network`.
         """
         head = heads_of_spaces.action_head(action_space, squash=squash)
@@ -116,7 +117,7 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
         )
 
     def values(self, observations: Any) -> tf.Tensor:
-        """Returns what the critic expects of observations, `[B]`."""
+        """Returns the critic's values of observations, `[B]`."""
         return self.state(self.normalize(observations), method="critic")
 
     def _outputs(self, observations: Any, state: Any) -> tuple[Any, Any]:
@@ -124,22 +125,22 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
 
 
 class StateNoisePolicy(_state_noise.StateNoise, ActorCriticPolicy):
-    """An actor and critic that explores by noise that depends on the state: gSDE.
+    """An actor and critic that explores with state-dependent noise: gSDE.
 
         raw_actions = means + phi(observations)^T E,  E[f, d] ~ N(0, sigma[f, d]^2)
 
     where phi are the last hidden features of the actor. E is drawn at the beginning of
     episodes and every `noise_steps` steps: in between, equal observations get equal
-    actions, and motions are smooth. Of one step alone the actions are normal,
+    actions, and motions are smooth. Within one step the actions are normal,
 
         N(means[d], sum_f phi[f]^2 sigma[f, d]^2)
 
-    which is what log-probabilities and entropies are of; sigma is learned by them.
-    Make one by `ActorCriticPolicy.create`.
+    and log-probabilities and entropies are of this distribution; sigma is learned
+    through them. Make one with `ActorCriticPolicy.create`.
 
     Attributes:
         state: the network with its weights.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: a `NormalHead`.
         noise_steps: for how many steps E stays.
 

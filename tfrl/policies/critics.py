@@ -44,7 +44,8 @@ def action_features(head: Any, actions: Any) -> tf.Tensor:
         u                                           of one without, or with one alone
         one-hot                                     of each choice
 
-    Those of the parts of a Dict or Tuple follow each other, in the order of `tf.nest`.
+    Features of the parts of a Dict or Tuple follow each other, in the order of
+    `tf.nest`.
 
     Args:
         head: of `tfrl.distributions.action_head`.
@@ -111,8 +112,8 @@ class Critics(networks._SpaceNetwork):
         seed: of the initial weights.
         layer_norm: whether hidden layers are normalized.
         dropout_rate: share of hidden units that `dropout_masks` leaves out.
-        batch_norm: whether features and hidden layers are batch-renormalized, in calls
-            with `training` by moments of the batch.
+        batch_norm: whether features and hidden layers are batch-renormalized, with
+            `training` by moments of the batch.
         **kwargs: of `keras.Model`.
 
     Example:
@@ -197,7 +198,7 @@ class Critics(networks._SpaceNetwork):
         return critics
 
     def build(self, input_shape: Any) -> None:
-        """Creates the weights for the shapes of what is called with."""
+        """Creates the weights for the shapes of the inputs."""
         n_features = self.arguments["n_features"]
         shape = input_shape[0] if n_features else input_shape
         self.encoder.build(shape)
@@ -218,8 +219,8 @@ class Critics(networks._SpaceNetwork):
         """Returns the values.
 
         Args:
-            inputs: observations, and beside them in a pair features `[B, n_features]`
-                of actions if there are any.
+            inputs: observations, or a pair of them and features `[B, n_features]` of
+                actions, if there are any.
             masks: of `dropout_masks`, `[B, N, units]` of each layer; () for none.
             training: whether batches are normalized by moments of their own.
 
@@ -258,15 +259,15 @@ class Critics(networks._SpaceNetwork):
     def dropout_masks(self, n_rows: int, seed: Any) -> list[tf.Tensor]:
         """Draws what hidden layers are multiplied by, `[B, N, units]` of each.
 
-        A unit is left out with probability `dropout_rate`; the others grow by as much
-        as makes up for it.
+        A unit is left out with probability `dropout_rate`; the others are scaled up to
+        compensate.
 
         Args:
             n_rows: of the global batch, B.
             seed: int32 `[2]`.
 
         Returns:
-            As many as there are hidden layers; none without dropout.
+            One for each hidden layer; none without dropout.
         """
         rate, n_critics = self.arguments["dropout_rate"], self.arguments["n_critics"]
         if not rate:
@@ -281,13 +282,13 @@ class Critics(networks._SpaceNetwork):
 
 @_SERIALIZABLE
 class GivenCritics(keras.Model):
-    """Critics of the user's, with what a call of `Critics` has.
+    """The user's own critics, called like `Critics`.
 
     Args:
         networks: one model for each critic.
         kinds: description of the observations.
         n_features: of an action.
-        n_outputs: as of `Critics`.
+        n_outputs: as in `Critics`.
         **kwargs: of `keras.Model`.
 
     Example:
@@ -312,7 +313,7 @@ class GivenCritics(keras.Model):
             setattr(self, f"_layer_{index}", network)
 
     def build(self, input_shape: Any) -> None:
-        """Builds the models by a call, for the shapes of what is called with."""
+        """Builds the models by a call, for the shapes of the inputs."""
         if self.n_features:
             shown: Any = _observation_kinds.probes(self.kinds, input_shape[0])
             rows = tf.nest.flatten(shown)[0].shape[0]
@@ -376,7 +377,7 @@ def parted_network(
         seed: of weights that have no seed of their own.
 
     Returns:
-        The actor; and the critics, None where the user leaves them to us.
+        The actor; and the critics, None for the default ones.
 
     Raises:
         TypeError: if a function returns something else.
@@ -434,10 +435,11 @@ def given_critics(
         n_outputs: of each; None for values `[B]` or `[B, 1]`.
 
     Returns:
-        The critics; they share the variables of the user's, which stay as they are.
+        The critics; they share the variables of the user's critics, which stay as they
+        are.
 
     Raises:
-        ValueError: if a call fails or its outputs are others.
+        ValueError: if a call fails or its outputs do not fit.
     """
     space = observation_space
     kinds: Any = _observation_kinds.description(

@@ -1,4 +1,4 @@
-"""A policy that gives actions themselves, with noise around them to explore."""
+"""A policy that returns the actions themselves, with noise for exploration."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ class DeterministicActor(networks._SpaceNetwork):
 
         actions = centre + half_range * tanh(actor_network(encoder(observations)))
 
-    of each number that has both bounds; of one without, or with one alone, the output
-    of the network itself.
+    for each number with both bounds; for one with none or only one, the output of the
+    network itself.
 
     Args:
         kinds: of the observation space, see `SpaceEncoder.describe`.
@@ -115,16 +115,16 @@ class DeterministicActor(networks._SpaceNetwork):
 
 
 class DeterministicPolicy(network_policy.NetworkPolicy):
-    """A network of actions, which normal noise disturbs.
+    """A network of actions, disturbed by normal noise.
 
         raw_actions = network(normalize(observations)) + noise * N(0, 1)
 
-    clipped to the bounds, or squashed into them by tanh, as the head has it. `act` at
-    temperature t disturbs by `t * noise`.
+    clipped to the bounds, or squashed into them by tanh, depending on the head. `act`
+    at temperature t disturbs by `t * noise`.
 
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState`.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: a `NormalHead`.
         noise: float32 `[]` or `[D]`, standard deviation.
 
@@ -161,25 +161,25 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
         Args:
             observation_space: see `SpaceEncoder` for the kinds.
             action_space: a Box of floats.
-            learner: as of `ActorCriticPolicy.create`.
-            network: a Keras model of your own, or a function of both spaces that
-                returns one, called as in inference. From observations `[B, *shape]` it
-                makes raw actions `[B, D]`.
-            hidden_units: of the network, a `DeterministicActor`, as of what follows
-                without `network`.
+            learner: as in `ActorCriticPolicy.create`.
+            network: your own Keras model, or a function of both spaces that returns
+                one, called as in inference. From observations `[B, *shape]` it returns
+                raw actions `[B, D]`.
+            hidden_units: of the network, a `DeterministicActor`; like `activation`,
+                used only without `network`.
             activation: of the network.
-            squash: squash what `network` makes, see `action_head`.
-            normalize_observations: keep moments of all Boxes observed but images.
+            squash: squash the outputs of `network`, see `action_head`.
+            normalize_observations: keep moments of all observed Boxes except images.
             noise: standard deviation of the noise.
             seed: of the initial weights.
 
         Returns:
-            A policy that learned nothing yet.
+            An untrained policy.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
-            ValueError: if `network` gives something else, `squash` is asked for
-                without one, or `noise` is negative or not finite.
+            ValueError: if `network` returns something else, `squash` is set without
+                one, or `noise` is negative or not finite.
         """
         checks.check_within("DeterministicPolicy", "noise", noise, 0.0, np.inf)
         checks.check_finite("DeterministicPolicy", "noise", noise)

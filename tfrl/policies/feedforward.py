@@ -1,9 +1,9 @@
 """Feedforward networks of one array: dense layers, and convolutions of images.
 
-Dense layers may have noise in their weights, to explore by.
+Dense layers may have noise in their weights, for exploration.
 
-Also what networks made of dense layers have in common: which of them NumPy computes as
-Keras does, and standard deviations that are learned beside them.
+This file also holds what networks of dense layers share: which of them NumPy computes
+as Keras does, and standard deviations that are learned beside them.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 
 @_SERIALIZABLE
 class NoisyDense(keras.layers.Dense):
-    """A dense layer with noise in its weights, as strong as it learns it to be.
+    """A dense layer with noise of learned strength in its weights.
 
         y = activation(x (W + U * (f(p) f(q)^T)) + b + u * f(q))
         f(x) = sign(x) sqrt(|x|)
@@ -47,7 +47,7 @@ class NoisyDense(keras.layers.Dense):
 
     Args:
         units: number of outputs.
-        noise: of which `U` and `u` start at `noise / sqrt(n_inputs)`.
+        noise: `U` and `u` start at `noise / sqrt(n_inputs)`.
         **kwargs: of `keras.layers.Dense`.
 
     Raises:
@@ -133,7 +133,7 @@ class MLP(keras.layers.Layer):
         n_outputs: width of the linear last layer, or None for none.
         output_gain: gain of the last layer's initial weights.
         seed: of the initial weights.
-        noise: of `NoisyDense` layers in the place of dense ones; None for these.
+        noise: of `NoisyDense` layers in place of dense ones; None for dense ones.
         **kwargs: of `keras.layers.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:

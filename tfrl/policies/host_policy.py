@@ -1,4 +1,4 @@
-"""A policy where the environments are: on the host, in NumPy if it is small."""
+"""A policy next to the environments: on the host, in NumPy if it is small."""
 
 import copy
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _NUMPY_WORK = 5_000_000
 
 
 def numpy_rows(network: host_networks.NumpyNetwork) -> int:
-    """Returns up to how many rows NumPy takes no longer than a compiled call."""
+    """Returns the most rows for which NumPy is as fast as a compiled call."""
     return _NUMPY_WORK // max(sum(kernel.size for kernel in network.kernels), 1)
 
 
@@ -32,14 +32,14 @@ def numpy_copy(
 
     Args:
         policy: a policy of this room, or a built `keras.Sequential` or functional
-            `keras.Model`, of which the first output is copied.
+            `keras.Model`, whose first output is copied.
         weights: of the model, by the paths of its variables, such as the `params` of a
-            `TrainState`; None for those that it has.
+            `TrainState`; None for its own.
 
     Returns:
         The copy; it shares no memory that the policy could change. None if the network
-        is more than dense layers of known activations over one flat observation, or
-        computes in something else than float32.
+        is more than dense layers with known activations over one flat observation, or
+        does not compute in float32.
 
     Raises:
         TypeError: if `policy` is neither.
@@ -91,11 +91,11 @@ class HostPolicy:
     The network of a multilayer perceptron over flat observations is copied into NumPy
     at each `push`; acting then costs some 20 microseconds where a TensorFlow call costs
     hundreds. The copy is compared with the network itself on the observations given at
-    a push. So many rows of a wide one that computing outweighs the call, and other
-    networks (images, nests, memory, mixed precision,
-    activations that are not copied) run as one compiled TensorFlow function, and a
-    policy that is no network is asked to `act`. The `parts` of a policy that is made of
-    several, as that of `tfrl.agents.SelfPlay`, have such a host each.
+    a push. Batches of a wide network so large that computing outweighs the call, and
+    other networks (images, nests, memory, mixed precision, activations that are not
+    copied), run as one compiled TensorFlow function; a policy without a network acts by
+    its own `act`. Each of the `parts` of a policy made of several, such as that of
+    `tfrl.agents.SelfPlay`, has its own such host.
 
     Args:
         policy: a policy of this room, or any `Policy`.
@@ -214,18 +214,18 @@ class HostPolicy:
         """Chooses actions.
 
         Args:
-            observations: nest of arrays `[B, *shape]`; lists are made arrays.
-            state: as of `Policy.act`.
-            seed: a `numpy.random.Generator`, or as of `Policy.act`.
-            temperature: as of `Policy.act`.
-            mask: as of `Policy.act`.
+            observations: nest of arrays `[B, *shape]`; lists become arrays.
+            state: as in `Policy.act`.
+            seed: a `numpy.random.Generator`, or as in `Policy.act`.
+            temperature: as in `Policy.act`.
+            mask: as in `Policy.act`.
             log_probs: whether to compute them.
 
         Returns:
             NumPy arrays; log-probabilities are None unless asked for.
 
         Raises:
-            TypeError: if a part is no array and no list of numbers.
+            TypeError: if a part is neither an array nor a list of numbers.
             ValueError: if a part is missing or of another shape, or rows differ.
         """
         policy = self.policy
@@ -255,7 +255,7 @@ class HostPolicy:
         mask: Any,
         log_probs: bool,
     ) -> policies.Acted:
-        """Returns what `act` of a network does, of observations that are checked."""
+        """Returns the result of `act` for a network, from checked observations."""
         policy, head = self.policy, self.policy.head
         chance = policies.generator("act", seed) if temperature else None
         noise = None
@@ -356,7 +356,7 @@ class HostPolicy:
             The parameters, float32, as the network makes them.
 
         Raises:
-            TypeError: if a part is no array and no list of numbers.
+            TypeError: if a part is neither an array nor a list of numbers.
             ValueError: if a part is missing or of another shape, or rows differ.
         """
         return self._outputs(self._batch(observations), ())[0]

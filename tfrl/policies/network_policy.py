@@ -27,18 +27,18 @@ class NetworkPolicy(pytree.PyTreeNode):
         parameters = network(normalize(observations))
         actions = head.to_env(head.sample(parameters))
 
-    The base of this room's policies; `ActorCriticPolicy` and `ActionValuePolicy` say
-    what network they take.
+    The base of this room's policies; see `ActorCriticPolicy` and `ActionValuePolicy`
+    for the networks they take.
 
     A Dict observation with a part `"action_mask"`, ones and zeros (a MultiBinary, or
     a Box or MultiDiscrete of them) for the `n_options` of the head, says what is
-    allowed, as environments of PettingZoo and `tfrl.environments.ActionMasks` do. The
-    network sees the rest: the other part itself if there is one, else the dict of the
-    others. Parameters of forbidden options are -inf, without gradient, so that draws,
-    modes, log-probabilities, entropies, greatest action values and their exploration
-    are those of the allowed ones, for who acts and who learns. Where nothing of a
-    choice is allowed nobody can act, which is an error; in a graph, and for the last
-    observation of an episode, all its options count alike then.
+    allowed, as in environments of PettingZoo and `tfrl.environments.ActionMasks`. The
+    network sees the rest: the other part itself if there is only one, else the dict of
+    the others. Parameters of forbidden options are -inf, without gradient, so that
+    draws, modes, log-probabilities, entropies, greatest action values and their
+    exploration are those of the allowed options, in acting and in learning. If a choice
+    has no allowed option, acting is an error; in a graph, and for the last observation
+    of an episode, all its options then count alike.
 
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState`: called
@@ -156,7 +156,7 @@ class NetworkPolicy(pytree.PyTreeNode):
 
         Args:
             observations: nest of `[B, *shape]`.
-            state: as of `act`.
+            state: as in `act`.
             noise: in the weights, `[n_noise]`, standard normal; None for none.
         """
         self.check_state(observations, state)
@@ -181,29 +181,29 @@ class NetworkPolicy(pytree.PyTreeNode):
     ) -> policy.Acted:
         """Chooses actions, as `Policy.act` says.
 
-        NumPy observations, and lists of numbers, are answered by NumPy arrays: of a
-        small multilayer perceptron its copy computes them, without TensorFlow.
+        NumPy observations, and lists of numbers, give NumPy arrays: for a small
+        multilayer perceptron its copy computes them, without TensorFlow.
 
         Args:
             observations: nest of `[B, *shape]`.
-            state: as of `Policy.act`.
-            seed: int, int32 `[2]`; None draws one from TensorFlow's generator, for
-                NumPy observations from Python's. For these it may also be a
-                `numpy.random.Generator`. NumPy and tensors are drawn differently by
-                one seed.
+            state: as in `Policy.act`.
+            seed: int, int32 `[2]`; None draws one from TensorFlow's generator, or from
+                Python's for NumPy observations. For these it may also be a
+                `numpy.random.Generator`. The same seed gives different draws for NumPy
+                and for tensors.
             temperature: divides logits, multiplies standard deviations and the
                 exploration; 0 takes the most probable action.
-            mask: `[B, n]` bool, the choices that are allowed; None for all. Those that
-                a mask in the observations forbids are forbidden too.
+            mask: `[B, n]` bool, the allowed choices; None for all. Those that a mask in
+                the observations forbids are forbidden too.
 
         Returns:
-            Actions, and what they were made of.
+            Actions, and what they were made from.
 
         Raises:
-            TypeError: if an observation is no array and no list of numbers.
+            TypeError: if an observation is neither an array nor a list of numbers.
             ValueError: if an observation is of another shape or, eagerly, NaN, or
                 infinite without normalization; if `temperature` is negative or not
-                finite; eagerly, if nothing of a choice is allowed.
+                finite; eagerly, if a choice has no allowed option.
         """
         where = "act"
         observations = _observation_kinds.as_batch(where, self.kinds, observations)
@@ -236,8 +236,8 @@ class NetworkPolicy(pytree.PyTreeNode):
 
         Args:
             parameters: `[B, n]`, of the network.
-            temperature: as of `act`; at 0 the mode counts alone.
-            mask: as of `act`.
+            temperature: as in `act`; at 0 only the mode counts.
+            mask: as in `act`.
         """
         if mask is not None:
             parameters = self.head.masked(parameters, mask)
@@ -315,18 +315,19 @@ class NetworkPolicy(pytree.PyTreeNode):
 
         It takes raw observations, a nest of `[B, *shape]` as the space has it, images
         as uint8, choices as int64 and numbers as float32; the normalizer, if there is
-        one, is part of it and stays as it is. What it returns is what the network does.
-        That of a policy with a memory takes and returns it as a second part.
+        one, is part of it and stays as it is. It returns the outputs of the network.
+        For a policy with a memory it takes and returns the memory as a second part.
 
-        The model is apart from the policy: train it, save it as `.keras`, or give it to
-        `export_model`. `import tfrl.policies` before a file of it is loaded.
+        The model is independent of the policy: train it, save it as `.keras`, or give
+        it to `export_model`. `import tfrl.policies` before loading such a file.
 
         Args:
-            name: of the model, such as where several go into one; "policy" if None.
+            name: of the model, for instance where several go into one; "policy" if
+                None.
             as_network: return what an agent takes as `network=`. It differs where the
                 agent adds something itself: masks of actions, which the model then
                 neither takes nor applies, and the means of `C51`, `QRDQN` and
-                `Rainbow`, in whose place it returns logits or quantiles.
+                `Rainbow`, instead of which it returns logits or quantiles.
 
         Returns:
             The model.
@@ -334,7 +335,7 @@ class NetworkPolicy(pytree.PyTreeNode):
         Raises:
             TypeError: if `name` is no text.
             ValueError: in a graph, where no variables can be made; if `as_network` is
-                asked for of `IQN`, whose quantiles have layers of their own.
+                set for `IQN`, whose quantiles have their own layers.
         """
         # The network keeps its name, by which its weights go.
         checks.check_type("to_keras", "name", name, str | None, "a str or None")
@@ -360,7 +361,7 @@ class NetworkPolicy(pytree.PyTreeNode):
         return tf.nest.pack_sequence_as(observations, leaves)
 
     def update_moments(self, observations: Any, valid: tf.Tensor) -> Self:
-        """Returns the policy with moments that know the `valid` observations too."""
+        """Returns the policy with moments that include the `valid` observations."""
         updated = tuple(
             kept.update(leaf, tf.cast(valid, tf.float64)) if kept else kept
             for kept, leaf in zip(

@@ -22,8 +22,8 @@ class SpaceEncoder(keras.layers.Layer):
 
     Box observations are flattened, images go through `conv_encoder`, Discrete ones
     become one-hot, MultiDiscrete several one-hots, MultiBinary floats; Dict and Tuple
-    spaces concatenate what their parts give, in the space's own order. Features are
-    float32 whatever the dtype policy.
+    spaces concatenate the features of their parts, in the space's own order. Features
+    are float32 whatever the dtype policy.
 
     A Box of uint8 with 3 or 4 axes, whatever its bounds, shows images. Height and width
     are the two neighbouring axes that are longer than all others, and have 36 pixels
@@ -87,7 +87,7 @@ class SpaceEncoder(keras.layers.Layer):
             A nested list.
 
         Raises:
-            TypeError: if the space is of another kind than those the class names.
+            TypeError: if the space is of a kind that the class does not name.
             ValueError: if images are too small, or do not show which axes are height
                 and width.
         """
@@ -142,7 +142,7 @@ class SpaceEncoder(keras.layers.Layer):
         return list(zip(keys, self.parts, strict=True))
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
-        """Returns `(B, features)`, of an unknown B where `input_shape` is None."""
+        """Returns `(B, features)`, with an unknown B where `input_shape` is None."""
         rows = None
         if input_shape is not None:
             rows = _observation_kinds.checked_rows(
@@ -356,7 +356,7 @@ class ActionValues(_SpaceNetwork):
         activation: of each network.
         seed: of the initial weights.
         n_atoms: outputs of each choice.
-        noise: as of `MLP`.
+        noise: as in `MLP`.
         **kwargs: of `keras.Model`.
 
     Example:

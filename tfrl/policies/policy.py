@@ -21,10 +21,10 @@ class Acted(NamedTuple):
         actions: nest of `[B, ...]`, what environments take, of their dtypes and bounds.
         raw_actions: nest of `[B, ...]`, as they were drawn and learners store them.
         log_probs: `[B]`, of what was drawn, or of the action itself where actions are
-            squashed; None where the policy has none. At temperature 0 those of the
-            distribution at temperature 1, and of action values those of the greedy
+            squashed; None where the policy has none. At temperature 0 they are those of
+            the distribution at temperature 1, and for action values those of the greedy
             choice, 0.
-        state: nest of `[B, ...]`, for the next call; `()` of a policy without memory.
+        state: nest of `[B, ...]`, for the next call; `()` for a policy without memory.
 
     Example:
         >>> Acted([1], [1], None, ()).actions
@@ -40,8 +40,8 @@ class Acted(NamedTuple):
 class Policy(Protocol):
     """From observations to actions.
 
-    Whoever acts takes any object with these two methods: `Trainer`, `evaluate`,
-    callbacks of `fit`, videos.
+    `Trainer`, `evaluate`, callbacks of `fit` and videos accept any object with these
+    two methods.
 
     Example:
         >>> class Still:
@@ -71,7 +71,7 @@ class Policy(Protocol):
 
         Args:
             observations: nest of `[B, *shape]`.
-            state: what `initial_state` or the call before returned.
+            state: what `initial_state` or the previous call returned.
             seed: int, int32 `[2]` or None; with NumPy observations a
                 `numpy.random.Generator` too.
             temperature: 1 acts as the policy learns, 0 takes the best action.
@@ -85,13 +85,13 @@ class FunctionPolicy:
         actions = function(observations)
         actions = function(network(observations), rng)    # with a network
 
-    A network may be in training: its weights of now count. Its outputs are NumPy
-    arrays, computed by one compiled function without dropout; the generator is made of
+    A network may be in training: its current weights count. Its outputs are NumPy
+    arrays, computed by one compiled function without dropout; the generator comes from
     the seed, and is that of callbacks and collectors, saved with their state.
 
     Args:
         function: from a nest of observations `[B, *shape]` to actions `[B, ...]`.
-        to_env: from these to what environments take; they are that by default.
+        to_env: from these to what environments take; the identity by default.
         network: a built Keras layer or model, or None.
 
     Raises:
@@ -135,7 +135,7 @@ class FunctionPolicy:
         seed: Any = None,
         **_: Any,
     ) -> Acted:
-        """Chooses actions; neither temperature nor mask is looked at."""
+        """Chooses actions; temperature and mask are ignored."""
         if self._network is None:
             raw = self._function(observations)
             if tf.is_tensor(raw):
@@ -182,7 +182,7 @@ def without_optimizer(policy: Any) -> Any:
 
 
 def as_policy(where: str, name: str, acting: Any) -> Any:
-    """Returns a policy, made of a function if it is none.
+    """Returns a policy, made from a function if it is not one.
 
     Args:
         where: the asking function, for the message.

@@ -17,14 +17,14 @@ CELLS = ("gru", "lstm")
 
 @keras.saving.register_keras_serializable(package="tfrl")
 class RecurrentNetwork(networks._SpaceNetwork):
-    """Parameters from an observation and from what is remembered of those before.
+    """Parameters from an observation and the memory of earlier ones.
 
         memory = cell(encoder(observations), memory)
         parameters = dense layers(memory)
 
-    An LSTM remembers its outputs and its state, side by side; the dense layers see the
-    outputs alone. Values come from a cell and dense layers of their own, of which what
-    is remembered follows in the memory; encoders of images are shared.
+    An LSTM remembers its outputs and its state, side by side; the dense layers see only
+    the outputs. Values come from a separate cell and dense layers, whose memory follows
+    in the same vector; encoders of images are shared.
 
     Args:
         kinds: of the observation space, see `SpaceEncoder.describe`.
@@ -114,7 +114,7 @@ class RecurrentNetwork(networks._SpaceNetwork):
         return (*self._outputs(memory), memory)
 
     def sequences(self, inputs: Any) -> tuple[Any, ...]:
-        """Returns what the network says to sequences, one step after the other.
+        """Returns the network's outputs for sequences, one step after the other.
 
         Args:
             inputs: nest of observations `[B, T, *shape]`; the memory before the first
@@ -185,7 +185,7 @@ def _folded(leaf: tf.Tensor) -> tf.Tensor:
 
 
 class RecurrentPolicy(network_policy.NetworkPolicy):
-    """A network that takes and gives a memory, with an action head.
+    """A network that takes and returns a memory, with an action head.
 
         parameters, memory = network((normalize(observations), memory))
         parameters, values, memory = network((normalize(observations), memory))
@@ -193,10 +193,10 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState` of a
             `RecurrentNetwork`.
-        observation_moments: as of `NetworkPolicy`.
+        observation_moments: as in `NetworkPolicy`.
         head: from the parameters to actions.
         units: size of the memory, float32 `[B, units]`, zeros at first.
-        has_values: whether the network gives values too.
+        has_values: whether the network returns values too.
 
     Example:
         >>> policy = RecurrentPolicy.create(
@@ -234,26 +234,26 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
         Args:
             observation_space: see `SpaceEncoder` for the kinds.
             action_space: see `action_head` for the kinds.
-            learner: as of `ActorCriticPolicy.create`.
+            learner: as in `ActorCriticPolicy.create`.
             units: of each cell. An LSTM remembers twice as many numbers, and with
                 values there are two cells.
             hidden_units: of the layers behind the memory.
             activation: of these layers.
             squash: see `action_head`.
-            normalize_observations: keep moments of all Boxes observed but images.
+            normalize_observations: keep moments of all observed Boxes except images.
             seed: of the initial weights.
             cell: "gru" or "lstm".
             has_values: whether there are values beside the parameters.
             log_std: initial log standard deviation of continuous raw actions, learned
-                beside the network; None for those that the network gives.
-            network: a Keras model of your own, or a function of both spaces that
-                returns one, as of `ActorCriticPolicy.create`, but that it maps a pair:
-                observations and what it remembers, float32 `[B, units]`, to the
-                parameters, the values if there are to be any, and what it remembers
-                then. With it `cell`, `hidden_units` and `activation` mean nothing.
+                beside the network; None if the network returns them.
+            network: your own Keras model, or a function of both spaces that returns
+                one, as in `ActorCriticPolicy.create`, except that it maps a pair,
+                observations and its memory, float32 `[B, units]`, to the parameters,
+                the values if required, and the new memory. With it `cell`,
+                `hidden_units` and `activation` are ignored.
 
         Returns:
-            A policy that learned nothing yet.
+            An untrained policy.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
@@ -305,14 +305,14 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
             )
 
     def values(self, observations: Any, state: Any) -> tf.Tensor:
-        """Returns what is expected of observations and of what came before, `[B]`.
+        """Returns the values of observations given what came before, `[B]`.
 
         Args:
             observations: nest of `[B, *shape]`.
-            state: as of `act`.
+            state: as in `act`.
 
         Raises:
-            ValueError: if the network gives no values.
+            ValueError: if the network returns no values.
         """
         if not self.has_values:
             raise ValueError(

@@ -1,8 +1,8 @@
 """Action values as the means of distributions: over atoms, of quantiles, implicit.
 
-What an `ActionValuePolicy` is told (`Categorical`, `Quantiles`, `Implicit`), and the
-networks around another that these make: called, they return the mean of each choice,
-by which everybody acts; the distributions themselves are for who learns.
+Settings for an `ActionValuePolicy` (`Categorical`, `Quantiles`, `Implicit`), and the
+networks that they put around another: a call returns the mean of each choice, for
+acting; the distributions themselves are for learning.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class Categorical:
 
 @dataclasses.dataclass(frozen=True)
 class Quantiles:
-    """Quantiles at the midpoints of so many equal parts of probability.
+    """Quantiles at the midpoints of `n_atoms` equal parts of probability.
 
     Attributes:
         n_atoms: quantiles of each choice.
@@ -70,12 +70,12 @@ class Quantiles:
 
 @dataclasses.dataclass(frozen=True)
 class Implicit:
-    """Quantiles at any fractions, which a network gets beside the observation.
+    """Quantiles at any fractions, which a network gets along with the observation.
 
     Attributes:
         n_features: of the observation.
         n_fractions: over which values are averaged.
-        n_cosines: by which fractions are told.
+        n_cosines: number of cosines that encode a fraction.
         activation: of the layers.
         seed: of the initial weights.
 
@@ -92,7 +92,7 @@ class Implicit:
 
     @property
     def n_atoms(self) -> int:
-        """Outputs of the network that belong together: each is for itself."""
+        """Outputs of the network that belong together: each stands alone."""
         return 1
 
     def n_outputs(self, n_choices: int) -> int:  # noqa: ARG002
@@ -147,7 +147,7 @@ class _Around(keras.Model):
 
 @_SERIALIZABLE
 class DistributedValues(_Around):
-    """Values that are means of distributions over atoms, or of quantiles.
+    """Values as means of distributions over atoms, or of quantiles.
 
         d[a] = network(observations)[a * n_atoms : (a + 1) * n_atoms]
         values[a] = sum_i softmax(d[a])[i] * atom[i]               with `bounds`
@@ -243,7 +243,7 @@ class ImplicitQuantiles(_Around):
         n_choices: of the action.
         n_features: of the observation.
         n_fractions: over which values are averaged.
-        n_cosines: by which fractions are told.
+        n_cosines: number of cosines that encode a fraction.
         activation: of the layers.
         seed: of the initial weights.
         **kwargs: of `keras.Model`.

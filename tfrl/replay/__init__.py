@@ -4,9 +4,9 @@ Here are trees over numbered values, which reduce ranges of them and draw by wei
 buffers of the last steps of environments, on the host or in variables on a device; a
 store of episodes, from which samplers draw transitions or sequences, uniformly or by
 priority, as arrays or a `tf.data.Dataset`; the rows of numpy arrays below them, in
-memory, in files or shared between processes; and all of it on the disk. Losses that
-weigh what was drawn are in `tfrl.losses`, running statistics of what was seen in
-`tfrl.stats`.
+memory, in files or shared between processes; and saving of all of it to the disk.
+Losses that weigh what was drawn are in `tfrl.losses`, running statistics of
+observations in `tfrl.stats`.
 """
 
 from tfrl.replay.data_buffer import DataBuffer

@@ -21,8 +21,8 @@ class DataBuffer(ring_buffer.RingBuffer):
         capacity: how many rows are kept.
         device: "cpu" for the host, or a TensorFlow device, which begins with "/".
         name: name of the module.
-        seed: what `get_batch` draws by: an int, on the host also a
-            `np.random.Generator`, or None for a seed of the system's. A checkpoint
+        seed: of the draws of `get_batch`: an int, on the host also a
+            `np.random.Generator`, or None for a seed from the system. A checkpoint
             keeps the state of the generator.
 
     Raises:
@@ -79,8 +79,8 @@ class DataBuffer(ring_buffer.RingBuffer):
     def add_batch(self, batch: Any) -> None:
         """Appends rows, in their order.
 
-        Of a batch of more than `capacity` rows the last `capacity` are taken, and the
-        position grows by as many.
+        From a batch of more than `capacity` rows the last `capacity` are taken, and the
+        position grows by that many.
 
         Args:
             batch: nest of arrays `[B, *spec.shape]`; `B` may be 0.
@@ -124,7 +124,7 @@ class DataBuffer(ring_buffer.RingBuffer):
         Args:
             batch_size: how many, at least 1.
             out: on the host, nest of arrays to read into. Large rows are read many
-                times faster into arrays that are there already.
+                times faster into existing arrays.
 
         Returns:
             Nest of arrays `[batch_size, *spec.shape]`, or `out`.
@@ -156,8 +156,8 @@ class DataBuffer(ring_buffer.RingBuffer):
 
         Args:
             indices: integers of any shape, from 0 for the oldest row to `current_size`
-                - 1 for the newest. Those of a full buffer may go round: they are taken
-                modulo `capacity`, so that -1 is the newest row.
+                - 1 for the newest. In a full buffer they wrap around: they are taken
+                  modulo `capacity`, so that -1 is the newest row.
             out: on the host, nest of arrays to read into.
 
         Returns:
@@ -165,7 +165,7 @@ class DataBuffer(ring_buffer.RingBuffer):
 
         Raises:
             TypeError: if `indices` are not integers.
-            ValueError: if an index names a row that is not there.
+            ValueError: if an index names a missing row.
         """
         where = "DataBuffer.get_batch_by_indices"
         position, size = self._standing()
@@ -184,8 +184,8 @@ class DataBuffer(ring_buffer.RingBuffer):
     def get_all(self) -> Any:
         """Returns all rows held, the oldest first.
 
-        In a graph the number of rows is not known, which XLA does not take: there ask
-        `get_batch_by_indices` for as many as are sure to be held.
+        In a graph the number of rows is unknown, which XLA does not accept: there ask
+        `get_batch_by_indices` for as many as are certain to be held.
 
         Returns:
             Nest of arrays `[current_size, *spec.shape]`, copies.

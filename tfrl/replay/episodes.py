@@ -20,7 +20,7 @@ class Step(NamedTuple):
         rewards: `[...]` float32, reward of the action.
         terminated: `[...]` bool, the episode truly ended after the action.
         truncated: `[...]` bool, the episode was cut off after the action.
-        extra: nest of `[..., *shape]`, what else was to be kept.
+        extra: nest of `[..., *shape]`, anything else to be kept.
 
     Example:
         >>> Step([0.5], 1, 2.0, False, True, extra=()).truncated
@@ -38,33 +38,33 @@ class Step(NamedTuple):
 class EpisodeStore(tf.Module):
     """The last steps of each of many environments, ordered by episodes.
 
-    What is drawn from it, and how, is up to samplers such as `UniformReplay` and
-    `PrioritizedReplay`; several may share a store. A step has an index that is never
-    used again, however often its row is overwritten:
+    Samplers such as `UniformReplay` and `PrioritizedReplay` determine what is drawn
+    from it, and how; several may share a store. A step has an index that is never
+    reused, however often its row is overwritten:
 
         index = position * num_environments + env_id      position 0, 1, 2, ...
         row   = index mod capacity
 
     Observations are kept once: what follows a step is the observation of the next row.
     An episode takes one row more than it has steps, for its final observation; so does
-    one that goes on, for the last observation so far. All others hold steps, and each
+    a running one, for the last observation so far. All other rows hold steps, and each
     can be drawn as soon as it has been added.
 
     Methods are atomic among threads, together with those of the samplers. With
     `shared`, the store can be passed to other processes, spawned or forked, and each
-    makes its own samplers. `tf.train.Checkpoint` saves rows and bookkeeping, while
-    nothing is added, and a checkpoint of another layout is refused.
+    makes its own samplers. `tf.train.Checkpoint` saves rows and bookkeeping; nothing
+    may be added meanwhile, and a checkpoint of another layout is refused.
 
     Args:
         observation_spec: nest of specs of one observation, every dimension known.
         action_spec: nest of specs of one action.
-        capacity: how many rows there are, `capacity // num_environments` for each
-            environment, at least 2; what does not divide is not used.
+        capacity: number of rows, `capacity // num_environments` for each environment,
+            at least 2; the remainder is not used.
         num_environments: number of environments.
-        extra_spec: nest of specs of what else is kept of a step, such as log_probs or
-            the state of a policy.
+        extra_spec: nest of specs of anything else to keep with a step, such as
+            log_probs or the state of a policy.
         path: folder for the rows, see `NumpyStorage`; opened again, it has the steps it
-            had. Then call `cut`, unless the environments go on where they were.
+            had. Then call `cut`, unless the environments continue where they were.
         shared: whether to keep the rows in memory shared by processes. Not with `path`.
         name: name of the module.
 
@@ -170,7 +170,7 @@ class EpisodeStore(tf.Module):
 
     @property
     def lock(self) -> Any:
-        """What atomic methods hold, re-entrant: hold it to make several calls one."""
+        """The re-entrant lock of atomic methods: hold it to make several calls one."""
         return self._lock
 
     @property
@@ -192,10 +192,9 @@ class EpisodeStore(tf.Module):
         """Adds one step of each environment given; the oldest steps make room.
 
         Args:
-            observations: nest of `[N, *shape]`, what was seen before the action. Where
-                an episode goes on, it has to be what was given as `next_observations`
-                before, which is there already; they are compared, large ones here and
-                there.
+            observations: nest of `[N, *shape]`, what was seen before the action. Within
+                an episode, it must equal the previous `next_observations`, which is
+                already stored; they are compared, large ones in some places.
             actions: nest of `[N, *shape]`.
             rewards: `[N]`.
             terminated: `[N]` bool, whether the episode truly ended after the action.
@@ -203,15 +202,15 @@ class EpisodeStore(tf.Module):
                 terminated.
             next_observations: nest of `[N, *shape]`, what was seen after the action;
                 at an episode's end its last observation, never the reset one.
-            extra: nest of `[N, *shape]`, what else to keep.
+            extra: nest of `[N, *shape]`, anything else to keep.
             env_ids: `[N]` distinct integers, whose step each row is; None for all
                 environments in order. An environment that only resets itself is left
                 out.
 
         Raises:
             TypeError: if a dtype does not fit.
-            ValueError: if a nest, a shape or the ids do not fit, or an episode goes on
-                from another observation; the store is unchanged.
+            ValueError: if a nest, a shape or the ids do not fit, or an episode
+                continues from another observation; the store is unchanged.
         """
         if not tf.executing_eagerly():
             _indices.check_eager("EpisodeStore.add", "use tf.numpy_function")
@@ -232,10 +231,10 @@ class EpisodeStore(tf.Module):
 
     @locking.atomic
     def cut(self, env_ids: Any = None) -> None:
-        """Ends the episodes that go on, as truncated after their last step.
+        """Ends the running episodes, as truncated after their last step.
 
-        To be called when environments are reset from outside, or were restored to
-        another state than the store.
+        Call it when environments are reset from outside, or were restored to another
+        state than the store.
 
         Args:
             env_ids: `[N]` distinct integers; None for all environments. Those without
@@ -249,10 +248,10 @@ class EpisodeStore(tf.Module):
 
     @locking.atomic
     def clear(self) -> None:
-        """Forgets all steps; episodes that go on begin anew with the next step.
+        """Forgets all steps; running episodes begin anew with the next step.
 
-        Indices are counted on, so that those of samples drawn before are of no step,
-        and samplers of the store have nothing to draw until steps are added.
+        Indices keep counting, so that those of earlier samples belong to no step, and
+        samplers of the store have nothing to draw until steps are added.
 
         Example:
             >>> store = EpisodeStore(tf.TensorSpec([]), tf.TensorSpec([]), capacity=10)
@@ -276,7 +275,7 @@ class EpisodeStore(tf.Module):
 
         Raises:
             TypeError: if they are not integers.
-            ValueError: if one is no step, or overwritten.
+            ValueError: if one is not a step, or is overwritten.
         """
         where = "EpisodeStore.get"
         index = np.atleast_1d(_indices.int64_array(where, "indices", indices))

@@ -1,4 +1,4 @@
-"""Locks: methods that do not run at the same time, in threads or in processes."""
+"""Locks: methods that never run at the same time, in threads or in processes."""
 
 import functools
 import multiprocessing
@@ -19,8 +19,9 @@ _PATIENCE_SECONDS = 60.0
 def atomic(func: Callable[_P, _R]) -> Callable[_P, _R]:
     """Makes a method hold its object's lock while it runs.
 
-    The lock is the attribute `_lock`, and has to be re-entrant if atomic methods call
-    each other, such as `threading.RLock()`. Where it is None the method runs as it is.
+    The lock is the attribute `_lock`; it must be re-entrant, such as
+    `threading.RLock()`, if atomic methods call each other. Where it is None the method
+    runs as it is.
 
     Args:
         func: a method.

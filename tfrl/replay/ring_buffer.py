@@ -1,12 +1,12 @@
 """Ring buffers: the last steps of each of many environments.
 
-Positions count what was ever written and only grow. What is stored and where stands in
-the storage: numpy arrays on the host, variables on a TensorFlow device. The arithmetic
+Positions count everything ever written and only grow. The storage holds the steps and
+their places: numpy arrays on the host, variables on a TensorFlow device. The arithmetic
 here serves both.
 
-Threads share the positions on the host under one lock. Processes share them in memory
-that has no name, so that none is left behind whoever dies. Who waits looks again and
-again, holds nothing and needs nobody: a process can be killed meanwhile.
+Threads share the positions on the host under one lock. Processes share them in unnamed
+memory, so that none is left behind whichever process dies. A waiting process polls and
+holds nothing, so it can be killed meanwhile.
 """
 
 import json
@@ -34,26 +34,26 @@ class RingBuffer(tf.Module):
         earliest position = current position - size
 
     `enqueue` appends one step to each environment given and overwrites its oldest
-    where there is no space; `dequeue` takes the oldest off; `get` reads any. Sizes
-    shrink by taking off, positions only grow, save by `clear`.
+    where there is no space; `dequeue` takes the oldest off; `get` reads any. Taking
+    steps off shrinks sizes; positions only grow, except in `clear`.
 
     - `device="cpu"`: numpy arrays on the host. Arrays and eager tensors go in, numpy
       arrays come out, always copies. Calls inside `tf.function` are refused.
     - `device="/GPU:0"`, `"/CPU:0"` and so on: variables on that device. Tensors come
       out, eagerly, inside `tf.function` and under XLA. What is known while tracing is
-      checked there. Too few steps, ids and positions out of range are found by
-      assertions of the graph, which XLA drops: sizes then stay at least 0 and what is
-      read are old rows. Duplicate ids are not found. Graphs that run at the same time
-      are not kept apart.
+      checked then. Too few steps, and ids and positions out of range, are found by
+      assertions in the graph, which XLA drops: sizes then stay at least 0 and reads
+      return old rows. Duplicate ids are not found. Graphs that run at the same time are
+      not kept apart.
 
     Methods are atomic among threads. With `allow_multiprocess` rows and positions are
     in shared memory: pass the buffer to a `multiprocessing.Process(args=...)`, spawned
-    or forked, and it is the same there. Then `enqueue` and `dequeue` can also block,
-    in threads too, until there is space or data or somebody calls `stop`. A process
-    killed while it waits does no harm; after one killed inside a call the others
-    get a `TimeoutError` within about a minute.
+    or forked, and it is the same there. Then `enqueue` and `dequeue` can also block, in
+    threads too, until there is space or data or `stop` is called. A process killed
+    while it waits does no harm; after one killed inside a call the others get a
+    `TimeoutError` within about a minute.
 
-    `tf.train.Checkpoint` saves rows and positions, while nothing may write, and a
+    `tf.train.Checkpoint` saves rows and positions; nothing may write meanwhile, and a
     checkpoint of another layout is refused.
 
     Args:
@@ -66,8 +66,8 @@ class RingBuffer(tf.Module):
 
     Raises:
         TypeError: if a count is not an integer.
-        ValueError: if a count is less than 1, the spec has unknown dimensions, there
-            is no such device, or processes should share variables.
+        ValueError: if a count is less than 1, the spec has unknown dimensions, there is
+            no such device, or processes are to share variables.
 
     Example:
         >>> buffer = RingBuffer(tf.TensorSpec([]), num_environments=2, max_length=3)
@@ -141,7 +141,7 @@ class RingBuffer(tf.Module):
 
     @property
     def device(self) -> str:
-        """Where the data is, as it was given: "cpu" or a TensorFlow device."""
+        """Where the data is, as given: "cpu" or a TensorFlow device."""
         return self._device
 
     @property
@@ -151,7 +151,7 @@ class RingBuffer(tf.Module):
 
     @property
     def lock(self) -> Any:
-        """What atomic methods hold, re-entrant: hold it to make several calls one."""
+        """The re-entrant lock of atomic methods: hold it to make several calls one."""
         return self._lock
 
     @property
@@ -196,7 +196,7 @@ class RingBuffer(tf.Module):
         Args:
             env_ids: `[B]` distinct integers; None for all environments in order.
             n: how many steps of each, 1 to `max_length`.
-            blocking: whether to wait until each of them has as many.
+            blocking: whether to wait until each of them has that many.
 
         Returns:
             Nest of arrays `[B, n, *spec.shape]`, the oldest first; None if `stop`
@@ -317,10 +317,11 @@ class RingBuffer(tf.Module):
         """Returns the position of the oldest step of environments.
 
         Args:
-            env_ids: integers of any shape, duplicates welcome.
+            env_ids: integers of any shape, with or without duplicates.
 
         Returns:
-            int64 in the shape of `env_ids`; the current position where there is none.
+            int64 in the shape of `env_ids`; the current position where there is no
+            step.
 
         Raises:
             ValueError: if an environment does not exist.
@@ -345,7 +346,7 @@ class RingBuffer(tf.Module):
         Raises:
             TypeError: if they are not integers.
             ValueError: if there are none, they are not `[B]`, one is out of range, or
-                one comes twice.
+                one occurs twice.
         """
         if env_ids is None:
             return self._everyone
@@ -356,7 +357,7 @@ class RingBuffer(tf.Module):
         """Ends the waiting of all calls that block, in all threads and processes.
 
         They return False or None, and so do later ones until `revive`. Calls that do
-        not block do not care.
+        not block are not affected.
         """
         if self._on_host:
             self._positions.stop(True)

@@ -36,7 +36,7 @@ class Intervals:
 
     Attributes:
         log_epochs: epochs between rows of `metrics.csv`.
-        eval_epochs: epochs between evaluations; None for the final one alone.
+        eval_epochs: epochs between evaluations; None for only the final one.
         eval_episodes: greedy episodes per evaluation.
         checkpoint_epochs: epochs between checkpoints.
         checkpoints_kept: number of newest checkpoints that stay on disk.
@@ -58,10 +58,10 @@ class Intervals:
                 checks.check_whole_number("Intervals", name, value, low=1)
 
     def until_due(self, epoch: int, n_epochs: int) -> int:
-        """Returns after how many epochs something is to be done, or the run ends.
+        """Returns the number of epochs until something is due or the run ends.
 
         Args:
-            epoch: how many there were.
+            epoch: epochs done so far.
             n_epochs: of the run.
 
         Example:
@@ -198,8 +198,8 @@ def number(where: str, name: str, value: Any) -> float:
 class Callbacks(keras.callbacks.CallbackList):
     """Callbacks of Keras, of which those that monitor something wait until it is known.
 
-    At evaluations all of them are called, so that one which monitors what is in no row
-    says so.
+    At evaluations all of them are called, so that one which monitors something missing
+    from every row reports that.
     """
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:

@@ -31,14 +31,14 @@ class NonFinite(NamedTuple):
     """A tensor of a run that holds NaN or an infinity.
 
     Attributes:
-        step: environment steps (of other event files whatever they count) at which
-            it does so first.
+        step: environment steps (in other event files whatever they count) at which it
+            first does.
         tensor: its name: a column, a tag, or a path in the checkpoint.
-        place: index of its first such element; () of a number.
+        place: index of its first such element; () for a number.
         value: of that element.
-        n_bad: how many of its elements are such.
+        n_bad: how many of its elements are not finite.
         n_all: how many elements it has.
-        file: where it lies.
+        file: the file that holds it.
 
     Example:
         >>> print(NonFinite(512, "w", (0, 3), math.nan, 2, 8, "step-512"))
@@ -63,16 +63,16 @@ class NonFinite(NamedTuple):
 
 
 def find_nonfinite(directory: str | os.PathLike[str]) -> list[NonFinite]:
-    """Looks for NaN and infinities in all that a run has left behind.
+    """Looks for NaN and infinities in everything that a run has left behind.
 
     That is `metrics.csv`, every TensorBoard event file in the folder and below it, and
-    every tensor of every checkpoint, that of the best policy too. Each tensor is named
-    once, at its first step. Of one step the rows of `metrics.csv` come before events,
-    and those before the checkpoint, which was saved after them.
+    every tensor of every checkpoint, including that of the best policy. Each tensor is
+    named once, at its first step. Within a step, rows of `metrics.csv` come before
+    events, and these before the checkpoint, which was saved after them.
 
     Means over training episodes before the first one has ended are NaN in every run and
-    do not count, nor do empty cells. What a run that was killed had begun to write at
-    the end of a file is left out.
+    do not count, nor do empty cells. Unfinished writes of a killed run at the end of a
+    file are ignored.
 
     Files with digests are compared with them: `run.json`, `config.gin`, checkpoints,
     replays, and the rows of `metrics.csv` up to the newest checkpoint.
@@ -81,11 +81,11 @@ def find_nonfinite(directory: str | os.PathLike[str]) -> list[NonFinite]:
         directory: folder of the run.
 
     Returns:
-        What was found, the earliest first; nothing of a healthy run.
+        The findings, earliest first; none for a healthy run.
 
     Raises:
-        ValueError: if the folder holds nothing of a run, or not itself but folders in
-            it do, or a file is damaged.
+        ValueError: if the folder holds nothing of a run, or only its subfolders do, or
+            a file is damaged.
 
     Example:
         >>> import tempfile
@@ -131,13 +131,13 @@ checkpoints/step-512
 
 
 def list_overrides(directory: str | os.PathLike[str]) -> list[str]:
-    """Lists with which other arguments a run went on than it was made with.
+    """Lists the changed arguments with which a run was resumed.
 
     Args:
         directory: folder of the run.
 
     Returns:
-        A line for each time that it was resumed so, by `override=True` (--override).
+        A line for each time that it was resumed with `override=True` (--override).
 
     Raises:
         ValueError: if `run.json` or `config.gin` is damaged.
@@ -151,14 +151,14 @@ def list_overrides(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def list_missing(directory: str | os.PathLike[str]) -> list[str]:
-    """Lists the files of a run that its checkpoints rely on, and that are gone.
+    """Lists missing files of a run that its checkpoints rely on.
 
     Args:
         directory: folder of the run.
 
     Returns:
-        A line for `metrics.csv`, without which no checkpoint is gone on with, and one
-        for each event file that is gone or ends too early.
+        A line for `metrics.csv`, without which no checkpoint is resumed, and one for
+        each event file that is missing or ends too early.
 
     Example:
         >>> list_missing("no/such/run")
@@ -182,17 +182,17 @@ def list_missing(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def describe_actors(directory: str | os.PathLike[str]) -> str | None:
-    """Tells how a run with actors kept its learner and them busy.
+    """Describes how busy a run with actors kept its learner and its actors.
 
-    The lag is how many updates what was learned from was behind; idle is the share of
-    its time that the learner waited for actors, or these for it. All of it is of the
-    last epochs before the last row of `metrics.csv`.
+    The lag is how many updates old the trajectories learned from were; idle is the
+    share of time that the learner waited for actors, or they for it. All numbers are
+    from the last epochs before the last row of `metrics.csv`.
 
     Args:
         directory: folder of the run.
 
     Returns:
-        One line; None of a run without actors, or without rows.
+        One line; None for a run without actors, or without rows.
 
     Raises:
         ValueError: if `metrics.csv` is damaged.

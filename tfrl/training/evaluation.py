@@ -18,15 +18,15 @@ _ENDLESS_STEPS = 1_000_000
 
 
 class Evaluation(NamedTuple):
-    """What whole episodes brought.
+    """Results of whole episodes.
 
     Attributes:
         returns: `[n_episodes]` float64, undiscounted sums of rewards.
         lengths: `[n_episodes]` int64, in steps.
-        agents: whose each episode was, `n_episodes` names, where environments have
+        agents: the agent of each episode, `n_episodes` names, where environments have
             several agents; else empty.
-        successes: `[n_episodes]` bool, `info["is_success"]` of the last steps, False of
-            an episode that said nothing; empty where no episode said something.
+        successes: `[n_episodes]` bool, `info["is_success"]` of the last steps, False
+            for an episode that did not report it; empty if none did.
 
     Example:
         >>> Evaluation(np.array([1.0, 3.0]), np.array([5, 7])).returns.mean().item()
@@ -61,28 +61,30 @@ def evaluate(
 ) -> Evaluation:
     """Plays `n_episodes` episodes, the same number in each environment.
 
-    Each environment counts its first episodes only, `n_episodes / N` of them rounded up
-    for the first ones: long episodes are as likely to be counted as short ones. Of a
-    `ParallelEnvVector` each row is an environment; all agents count as many episodes.
+    Only the first episodes of each environment count, `n_episodes / N` of them, rounded
+    up for the first environments: long episodes are as likely to count as short ones.
+    In a `ParallelEnvVector` each row is an environment; all agents count equally many
+    episodes.
 
     Args:
         policy: a `tfrl.policies.Policy`, or a function from a nest of observations
             `[N, *shape]` to the environment's actions.
-        envs: vector environment of N; reset here and left where it ends, so not one
-            that a `Collector` goes on to play.
-        n_episodes: at least 1; of several agents together, a multiple of their number.
+        envs: vector environment of N; it is reset here and left where it ends, so it
+            must not be one that a `Collector` still plays.
+        n_episodes: at least 1; with several agents, their total, a multiple of their
+            number.
         seed: of the environments, and of draws.
-        temperature: as of `Policy.act`; 0 takes the best actions.
+        temperature: as in `Policy.act`; 0 takes the best actions.
 
     Returns:
         Returns and lengths of the counted episodes, environment by environment; and
-        whether they succeeded, where `info["is_success"]` says so.
+        whether they succeeded, where `info["is_success"]` is reported.
 
     Raises:
-        TypeError: if `policy` is none and no function, `envs` no vector, or
+        TypeError: if `policy` is neither a policy nor a function, `envs` no vector, or
             `n_episodes` no int.
         ValueError: if `n_episodes` is not positive or no multiple of the agents, an
-            environment returns what it should not, or an episode goes on after
+            environment returns what it should not, or an episode has not ended after
             1,000,000 steps.
         ConnectionError: if a worker process of the environments is gone.
 
@@ -203,11 +205,11 @@ class Tally:
 
 
 def predict_dataset(model: Callable[[Any], Any], testset: Iterable[Any]) -> tf.Tensor:
-    """Returns what one or several predictors say to all examples of a set.
+    """Returns the outputs of one or several predictors for all examples of a set.
 
     Args:
-        model: maps a batch of inputs to outputs `[B, D]`, or `[B, N, D]` of N
-            predictors; of a tuple or list that it returns the first part is taken.
+        model: maps a batch of inputs to outputs `[B, D]`, or `[B, N, D]` for N
+            predictors; if it returns a tuple or list, the first part is used.
         testset: batches such as a `tf.data.Dataset` gives; a tuple or list is a batch
             of (inputs, ...), anything else the inputs themselves.
 
@@ -254,10 +256,11 @@ def auc_score(inliers: Any, outliers: Any) -> float:
         auc = P(outlier > inlier) + P(outlier = inlier) / 2
 
     for one of each drawn at random: the area under the curve of true against false
-    alarms. 1 if every outlier has the greater score, 0.5 if scores tell nothing.
+    alarms. 1 if every outlier has the greater score, 0.5 if scores carry no
+    information.
 
     Args:
-        inliers: scores of examples of the set that was learned from, any shape.
+        inliers: scores of examples from the training set, any shape.
         outliers: scores of other examples, any shape.
 
     Returns:

@@ -29,7 +29,7 @@ _USUAL = {"batch_size": 64, "updates_per_step": 0.25}
 
 @dataclasses.dataclass(frozen=True)
 class Trajectories:
-    """On-policy: each update learns from what was just collected, and once.
+    """On-policy: each update learns once from what was just collected.
 
     Attributes:
         n_steps: steps per environment and epoch, T.
@@ -47,50 +47,51 @@ class Trajectories:
 
 @dataclasses.dataclass(frozen=True)
 class Replayed:
-    """Off-policy: each update draws minibatches of steps that were ever collected.
+    """Off-policy: each update draws minibatches from all steps collected so far.
 
     An epoch plays `n_steps` steps in each of N environments, and then, once there are
     `learning_starts` of them, takes
 
         K = round(updates_per_step * n_steps * N)
 
-    gradient steps, on minibatches that are drawn at once: the agent's `update` gets a
+    gradient steps, on minibatches that are drawn together: the agent's `update` gets a
     `tfrl.replay.Sample` of `tfrl.core.Transition`s `[K, batch_size, ...]`. Actions are
     the raw ones of the policy's head.
 
-    The replay is saved with the run, of it only what changed, and a resumed run has the
-    same one, with priorities and generator.
+    The replay is saved with the run (only what changed), and a resumed run has the same
+    one, with its priorities and generator.
 
     Attributes:
-        capacity: steps that are kept, of all environments together.
+        capacity: steps that are kept, over all environments.
         batch_size: transitions per gradient step, B; None for what is usual for the
-            agent: 256 of actor-critics, 64 of action values and of what does not say.
+            agent: 256 for actor-critics, 64 for agents of action values and those
+            without a preference.
         n_steps: steps per environment and epoch.
         updates_per_step: gradient steps per environment step; None for what is usual
-            for the agent, likewise 1 and 0.25.
+            for the agent, 1 or 0.25 respectively.
         learning_starts: steps before the first update.
         gamma: discount factor per step.
-        n_step_returns: most steps of a transition, m in `tfrl.replay.Transitions`.
+        n_step_returns: maximum steps of a transition, m in `tfrl.replay.Transitions`.
         sampler: "uniform" or "prioritized".
-        alpha: of the latter: how much priorities count.
-        beta: of the latter: how far weights make up for them; a number, or a schedule
-            of `tfrl.schedules`.
-        relabel: "future", "episode" or "final" to replace goals that were desired by
-            such that were achieved, see `tfrl.replay.Hindsight`, rewarded as the
-            environment's `compute_reward` says; None leaves goals as they were.
+        alpha: with "prioritized", how much priorities count.
+        beta: with "prioritized", how far weights correct for them; a number, or a
+            schedule of `tfrl.schedules`.
+        relabel: "future", "episode" or "final" to replace desired goals by achieved
+            ones, see `tfrl.replay.Hindsight`, with rewards from the environment's
+            `compute_reward`; None leaves goals as they were.
         relabel_ratio: share of the transitions whose goals are replaced.
         frame_stack: k, where observations are stacks of the last k frames, as
             `gymnasium.wrappers.FrameStackObservation` makes them: each frame is kept
             once, which takes a k-th of the memory, and samples are the same stacks.
             The k - 1 oldest steps of an environment, whose frames are partly
             overwritten, are not drawn. None keeps observations as they are; the
-            collector "compiled" knows nothing else.
-        prior_data: recorded transitions that stand in every minibatch beside those
-            that are collected, such as demonstrations: as `data` of `FromDataset`.
-            They are not in the replay: they are never overwritten, and drawn
-            uniformly, as transitions of one step. None for none, as the collector
-            "compiled" has it.
-        prior_share: of the rows of a minibatch, those of `prior_data`.
+            collector "compiled" supports nothing else.
+        prior_data: recorded transitions, such as demonstrations, that join the
+            collected ones in every minibatch; in the form of `data` of `FromDataset`.
+            They are not in the replay: they are never overwritten, and drawn uniformly,
+            as transitions of one step. None for none; the collector "compiled" supports
+            nothing else.
+        prior_share: share of a minibatch's rows that come from `prior_data`.
 
     Example:
         >>> replayed = Replayed(capacity=10_000, n_steps=4, updates_per_step=0.5)
@@ -158,11 +159,11 @@ class Replayed:
         return 0 if self.prior_data is None else round(self.prior_share * size)
 
     def for_agent(self, config: Any) -> "Replayed":
-        """Returns these settings with what is None as it is usual for an agent.
+        """Returns these settings with None replaced by what is usual for an agent.
 
         Args:
-            config: hyper-parameters; of which an attribute `usual_replay` may say so, a
-                dictionary.
+            config: hyper-parameters; their attribute `usual_replay`, a dictionary, may
+                define what is usual.
 
         Raises:
             ValueError: if `capacity` is less than a batch.
@@ -183,7 +184,7 @@ class Replayed:
             n_envs: environments of all workers, N.
 
         Raises:
-            ValueError: if that is none.
+            ValueError: if K is 0.
             TypeError: if `updates_per_step` is None; see `for_agent`.
         """
         ratio: Any = self.updates_per_step
@@ -200,31 +201,31 @@ class Replayed:
 
 @dataclasses.dataclass(frozen=True)
 class FromDataset:
-    """Offline: each update learns from batches that were recorded.
+    """Offline: each update learns from recorded batches.
 
     An epoch takes `n_batches` batches. An agent that learns from transitions gets them
-    as of a replay, a `tfrl.replay.Sample` `[n_batches, batch_size, ...]`; one that
-    learns from batches, such as `BC`, gets the mapping, so stacked. Environments are
-    only made to evaluate in. What counts as environment steps of the run are the rows
-    that it learned from.
+    as from a replay, a `tfrl.replay.Sample` `[n_batches, batch_size, ...]`; one that
+    learns from batches, such as `BC`, gets the mapping, stacked alike. Environments are
+    made only for evaluation. The environment steps of the run are the rows that it
+    learned from.
 
-    Of every set `observations` and `actions` must be finite, and of the environments'
-    spaces; numbers of observations may lie beyond the bounds of a Box. Transitions are
+    In every data set, `observations` and `actions` must be finite and belong to the
+    environments' spaces; observations may exceed the bounds of a Box. Transitions have
     `observations`, `actions`, `rewards`, `next_observations` (at an episode's end its
-    last observation) and `discounts` or else `terminated`, of which
-    `discounts = gamma * (1 - terminated)`; `truncated` may stand beside it. They are
+    last observation) and `discounts` or else `terminated`, which gives
+    `discounts = gamma * (1 - terminated)`; `truncated` may accompany it. Data are
     checked when the trainer is made.
 
     Attributes:
         data: a function without arguments that returns a mapping of arrays
             `[rows, ...]`, such as a `tfrl.datasets.MinariDataset`, or the mapping
-            itself. Each pass over the rows is shuffled anew; rows that fill no batch
-            wait for the next pass. Actions are as environments take them: those of a
-            `Trajectory` are raw, and `policy.head.to_env(trajectory.actions)` makes
-            them so.
+            itself. Each pass over the rows is shuffled anew; rows that do not fill a
+            batch wait for the next pass. Actions have the form that environments take:
+            those of a `Trajectory` are raw, and
+            `policy.head.to_env(trajectory.actions)` converts them.
         batch_size: rows per gradient step.
         n_batches: gradient steps per epoch.
-        gamma: discount factor per step, of data without `discounts`.
+        gamma: discount factor per step, for data without `discounts`.
 
     Example:
         >>> data = {"observations": np.zeros((9, 4), "f"), "actions": np.zeros(9, int)}
@@ -364,7 +365,7 @@ def replay_of(
 
     Args:
         config: its settings.
-        specs: as of `step_specs`.
+        specs: as in `step_specs`.
         n_envs: environments of all workers.
         seed: of draws.
         envs: those of this worker, which say how goals are rewarded.
@@ -392,7 +393,7 @@ class _Replay(Latest):
 
     Args:
         config: its settings.
-        specs: as of `step_specs`.
+        specs: as in `step_specs`.
         n_envs: environments of all workers.
         seed: of draws.
         collector: who plays.

@@ -86,12 +86,12 @@ class _RunLogger(keras.callbacks.Callback):
 class WandbLogger(_RunLogger):
     """Sends a run to Weights & Biases (extra `tfrl[wandb]`).
 
-    Its steps are the environment steps, its config the hyper-parameters, its files lie
-    in the folder of the run. A resumed run goes on with the same id. What was logged
-    after the checkpoint that a run goes on from, is there twice.
+    Its steps are the environment steps, its config the hyper-parameters; its files are
+    in the folder of the run. A resumed run keeps the same id. Rows logged after the
+    checkpoint that a run resumes from appear twice.
 
     Args:
-        project: of the dashboard; None for that of the environment variables.
+        project: of the dashboard; None for the one in the environment variables.
         name: of the run; None for that of its folder.
         group: of runs, such as the seeds of one configuration.
         mode: "online", "offline" (sent later, by `wandb sync`) or "disabled"; None for
@@ -99,8 +99,8 @@ class WandbLogger(_RunLogger):
 
     Raises:
         ImportError: when training begins, if the library is missing.
-        OSError: likewise, if the tracker does not take the run. If it fails later, a
-            warning tells it, and the training goes on without.
+        OSError: likewise, if the tracker rejects the run. If it fails later, a warning
+            reports that, and training continues without it.
 
     Example:
         >>> WandbLogger("pendulum", mode="offline").project
@@ -148,20 +148,20 @@ class MlflowLogger(_RunLogger):
     """Sends a run to MLflow (extra `tfrl[mlflow]`): to a server, or into a folder.
 
     Its steps are the environment steps, its parameters the hyper-parameters. A resumed
-    run goes on with the same run of MLflow, where what it changes of them is in tags
-    such as `override/total_env_steps`. What was logged after the checkpoint that a run
-    goes on from, is there twice.
+    run continues the same MLflow run, with changed hyper-parameters in tags such as
+    `override/total_env_steps`. Rows logged after the checkpoint that a run resumes from
+    appear twice.
 
     Args:
-        experiment: name of what the run belongs to; made if missing.
+        experiment: its name; created if missing.
         name: of the run; None for that of its folder.
-        tracking_uri: of the server, or folder; None for `MLFLOW_TRACKING_URI`, or what
-            MLflow takes without it.
+        tracking_uri: of the server, or folder; None for `MLFLOW_TRACKING_URI`, or
+            MLflow's default.
 
     Raises:
         ImportError: when training begins, if the library is missing.
-        OSError: likewise, if the tracker does not take the run. If it fails later, a
-            warning tells it, and the training goes on without.
+        OSError: likewise, if the tracker rejects the run. If it fails later, a warning
+            reports that, and training continues without it.
 
     Example:
         >>> MlflowLogger("pendulum", tracking_uri="http://localhost:5000").experiment

@@ -30,8 +30,8 @@ class Population(NamedTuple):
         hyperparameters: `[P]` by name, at the end.
         env_steps: `[points]`, of each member.
         returns: `[P, points]`, mean return of the last 100 episodes; NaN before any.
-        sources: `[P, points]`, whose copy a member is since the point before; its own
-            number where it is itself.
+        sources: `[P, points]`, the member whose copy each one became at that point; its
+            own number where it was not replaced.
 
     Example:
         >>> Population([], {}, np.array([8]), np.ones([4, 1]), None).curve().y
@@ -50,7 +50,7 @@ class Population(NamedTuple):
         Points at which a member has finished no episode are left out.
 
         Args:
-            name: what the legend says.
+            name: label in the legend.
         """
         known = np.isfinite(self.returns).all(0)
         scores = self.returns[:, None, known]
@@ -70,36 +70,36 @@ def train_population(
     log_epochs: int = 10,
     exploit_epochs: int | None = None,
 ) -> Population:
-    """Trains P agents, each in environments of its own, by one compiled program.
+    """Trains P agents, each in its own environments, with one compiled program.
 
-    A member is what a `Trainer` with its seed, its settings and the collector
-    "compiled" would have trained alone, but for rounding, as it is another program.
-    That is compiled once, and the members go through it one after the other, in as many
-    threads as there are cores.
+    Up to rounding, a member is what a `Trainer` with its seed, its settings and the
+    collector "compiled" would have trained alone. The program is compiled once, and the
+    members go through it one after the other, in as many threads as there are cores.
 
-    With `exploit_epochs` it is population-based training: after so many epochs each
-    time, the worst quarter by return take weights, optimizer and settings of the best
-    quarter, and multiply each setting by 1.25 or 1 / 1.25, unless it would leave its
-    range, as a `gamma` above 1. A setting of 0 stays 0. Nothing is copied as long as a
-    member has finished no episode. Jaderberg et al. replace a fifth, of 10 members and
-    more.
+    With `exploit_epochs` it is population-based training: every so many epochs, the
+    worst quarter by return takes over weights, optimizer and settings of the best
+    quarter, and multiplies each setting by 1.25 or 1 / 1.25, unless it would leave its
+    range, such as a `gamma` above 1. A setting of 0 stays 0. Nothing is copied until
+    every member has finished an episode. Jaderberg et al. replace a fifth, of 10 or
+    more members.
 
-    Nothing is written, and nothing is resumed: keep a member's agent by
+    Nothing is written, and nothing is resumed: keep a member's agent with
     `tfrl.saving.save_run`.
 
     Args:
-        agent: hyper-parameters, such as `PPO()`, alike for all but for those below.
-        env: compiled environment that begins episodes by itself, see `AutoReset`.
+        agent: hyper-parameters, such as `PPO()`, the same for all members except those
+            below.
+        env: compiled environment that resets itself, see `AutoReset`.
         seeds: `[P]`, one for each member: of weights, environments and draws.
-        hyperparameters: `[P]` numbers by name, in the place of what `agent` has, for
+        hyperparameters: `[P]` numbers by name, in place of those of `agent`, for
             settings that an update reads, such as `learning_rate`; not for those that
-            say how an agent is made, such as `max_gradient_norm`.
-        experience: `Trajectories` or `Replayed`; None for what the agent asks for.
+            determine how an agent is made, such as `max_gradient_norm`.
+        experience: `Trajectories` or `Replayed`; None for what the agent prefers.
         n_envs: environments of a member.
-        total_env_steps: of a member, after whose epoch it ends.
+        total_env_steps: of a member, which ends after the epoch that reaches them.
         log_epochs: epochs between points of the curves.
-        exploit_epochs: see above; a multiple of `log_epochs`. Not of less than four
-            members, of whom a quarter would be nobody.
+        exploit_epochs: see above; a multiple of `log_epochs`. Needs at least four
+            members.
 
     Returns:
         The agents, and their curves.
@@ -107,10 +107,10 @@ def train_population(
     Raises:
         TypeError: if the environment is not compiled or a setting is no number.
         ValueError: in the scope of a strategy of several devices; if the environment
-            does not begin episodes by itself; if a setting is unknown, or one that must
-            be alike for all members as it says what the program is; if there are less
-            than four members beside `exploit_epochs`; if the weights of a member, a
-            reward or an observation are NaN or infinite, which ends all members.
+            does not reset itself; if a setting is unknown, or determines the program
+            and so must be the same for all members; if there are fewer than four
+            members with `exploit_epochs`; if the weights of a member, a reward or an
+            observation are NaN or infinite, which ends all members.
 
     Example:
         >>> from tfrl.environments import compiled

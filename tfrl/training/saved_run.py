@@ -1,4 +1,4 @@
-"""Saved runs, over or going on: their policies played, recorded, exported."""
+"""Saved runs, finished or still running: their policies played, recorded, exported."""
 
 import contextlib
 import copy
@@ -39,12 +39,12 @@ _OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 class SavedRun:
     """The agent of a checkpoint, and environments like those that it learned in.
 
-    Only reads in the folder of the run, and takes no lock, so that a run may go on
+    Only reads the folder of the run and takes no lock, so the run may continue
     meanwhile. As a context it closes the trainer's environments at the end.
 
     Args:
-        like: a `Trainer` of the run's folder, built as that of the run was and not
-            entered; `reopen` and `tfrl.rl_trainer.open_run` need none.
+        like: a `Trainer` of the run's folder, built like the run's own and not entered;
+            `reopen` and `tfrl.rl_trainer.open_run` need none.
         step: the checkpoint, by its environment steps; None for the newest, "best" for
             the policy that had the highest mean return of all evaluations.
 
@@ -83,21 +83,21 @@ class SavedRun:
     def reopen(
         cls, directory: str | os.PathLike[str], step: int | str | None = None
     ) -> Self | None:
-        """Opens a run by what it has recorded of itself in `run.json`.
+        """Opens a run from its `run.json`.
 
-        Environments are made when they are played, not before. What the record names
-        is imported: open only what you would execute.
+        Environments are made only when they are played. Functions that the record names
+        are imported: open only what you would execute.
 
         Args:
             directory: folder of the run.
-            step: as of the constructor.
+            step: as in the constructor.
 
         Returns:
-            The run; None of a run of old, and of one that gin knows better.
+            The run; None for one without `run.json`, or that only gin describes fully.
 
         Raises:
-            ValueError: if the record is damaged, or what it names is not here; or for
-                what the constructor refuses.
+            ValueError: if the record is damaged or names something that is not here; or
+                as in the constructor.
         """
         record = record_of(directory)
         if record is None:
@@ -112,7 +112,7 @@ class SavedRun:
 
     @property
     def policy(self) -> Any:
-        """The policy of the agent, to act by: `run.policy.act(observations)`.
+        """The policy of the agent, to act with: `run.policy.act(observations)`.
 
         Raises:
             ValueError: if one of its weights is NaN or infinite.
@@ -140,7 +140,7 @@ class SavedRun:
             seed: of the environments.
 
         Returns:
-            What they brought.
+            Their results.
 
         Raises:
             ValueError: if `n_episodes` is not positive or no multiple of the agents.
@@ -153,13 +153,13 @@ class SavedRun:
     def collect(self, n_steps: int, *, policy: Any = (), **options: Any) -> Any:
         """Plays steps and returns them as rows for offline learners.
 
-        As many environments play as have a whole episode each, as far as the limit of
-        its steps is known, and no more than the run is evaluated in.
+        If the step limit of episodes is known, only as many environments play as get a
+        whole episode each, at most as many as the run is evaluated in.
 
         Args:
             n_steps: how many transitions.
-            policy: another than that of the run; None for uniform actions.
-            **options: as of `tfrl.training.record_transitions`.
+            policy: a policy in place of the run's; None for uniform actions.
+            **options: as in `tfrl.training.record_transitions`.
 
         Returns:
             Nests of arrays `[n_steps, ...]` by name.
@@ -177,7 +177,7 @@ class SavedRun:
 
     @property
     def spaces(self) -> tuple[gym.Space, gym.Space]:
-        """Of the observations and the actions of one environment."""
+        """Observation and action space of one environment."""
         return self._like.observation_space, self._like.action_space
 
     @property
@@ -196,18 +196,18 @@ class SavedRun:
     ) -> None:
         """Plays one greedy episode and writes it as a video or an animated GIF.
 
-        Where no GPU draws, the renderer of Mesa that compiles by LLVM ends a process
-        that TensorFlow is in: set the environment variable `GALLIUM_DRIVER` to
-        "softpipe" before anything of OpenGL is loaded, as the command does.
+        Without a GPU for drawing, Mesa's LLVM renderer kills a process that has loaded
+        TensorFlow: set the environment variable `GALLIUM_DRIVER` to "softpipe" before
+        OpenGL is loaded, as the command does.
 
         Args:
             path: what to write, ending in `.mp4` or `.gif`; replaced if it exists.
             seed: of the environment.
-            **options: as of `tfrl.summaries.record_episode`.
+            **options: as in `tfrl.summaries.record_episode`.
 
         Raises:
             ImportError: if a library to draw with is missing (extra `tfrl[video]`).
-            ValueError: if the environment cannot be drawn, or an argument is off.
+            ValueError: if the environment cannot be drawn, or an argument is invalid.
         """
         act = collection.of_one(host_policy.HostPolicy(self.policy))
         try:
@@ -247,8 +247,8 @@ class SavedRun:
 
         Raises:
             ImportError: if matplotlib or Pillow is missing.
-            ValueError: if the policy values no states, observations are no vectors,
-                they have no such components, or an argument is off.
+            ValueError: if the policy has no state values, observations are not vectors
+                or lack these components, or an argument is invalid.
         """
         where, policy = "SavedRun.draw_critic", self.policy
         durable.check_output_file(where, "path", path, [".png"])

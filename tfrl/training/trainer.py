@@ -30,74 +30,78 @@ _LONG_SECONDS = 1.0
 class Trainer:
     """Trains an agent in a vector of environments, resumable to the bit.
 
-    One epoch collects steps in each of `n_envs` environments and updates the agent
-    once, from the `experience` that they became: the trajectory itself, or a replay; or
-    it collects none and learns from a data set. The constructor makes environments and
-    agent and touches no file; entering the trainer as a context locks `output_dir`;
-    `run` writes there `run.json`, `metrics.csv`, TensorBoard events, `checkpoints/` and
-    `best/`. It draws and exports nothing: `tfrl plot` and `tfrl export` do.
+    One epoch collects steps in each of `n_envs` environments and updates the agent once
+    from its `experience`: the trajectory itself or a replay; with a data set it
+    collects nothing. The constructor makes the environments and the agent and touches
+    no file; entering the trainer as a context locks `output_dir`; `run` writes
+    `run.json`, `metrics.csv`, TensorBoard events, `checkpoints/` and `best/` there. The
+    trainer draws and exports nothing: `tfrl plot` and `tfrl export` do.
 
     A resumed run continues as if it had never stopped, bit for bit, where the
-    environments' own state can be captured (see `environments.snapshots`); elsewhere
-    it starts new episodes and says so. It must be given the arguments that it was made
-    with; only these may differ: `output_dir`, `n_epochs`, `total_env_steps`,
-    `intervals`, `strategy`, `stop_at_return`, `callbacks`, the `vectorization` of
-    `make_vec` and the `n_actors` of an `ActorPool`.
+    environments' own state can be captured (see `environments.snapshots`); elsewhere it
+    starts new episodes and reports that. It must be given its original arguments; only
+    these may differ: `output_dir`, `n_epochs`, `total_env_steps`, `intervals`,
+    `strategy`, `stop_at_return`, `callbacks`, the `vectorization` of `make_vec` and the
+    `n_actors` of an `ActorPool`.
 
-    `run.json` keeps the arguments for `tfrl.rl_trainer.open_run`, functions by the
-    place they are imported from. A run whose functions cannot be imported, such as
-    lambdas, is opened by `SavedRun`, which the program that made it gives a trainer.
+    `run.json` keeps the arguments for `tfrl.rl_trainer.open_run`, functions by their
+    import path. A run whose functions cannot be imported, such as lambdas, is opened by
+    the program that made it, which passes a trainer to `SavedRun`.
 
-    On a strategy of several replicas each gradient step is shared by them. With a
+    The replicas of a strategy share each gradient step. With a
     `MultiWorkerMirroredStrategy` every worker runs this same program, `TF_CONFIG`
-    aside, on one shared `output_dir`. Each collects in `n_envs` environments of its
-    own (so N is that times the workers, and `minibatch_size` counts rows of all), and
-    learns from the trajectories of all; the chief alone writes files. When one is
-    interrupted, all end after the same epoch. When one is lost, the others end with
-    a `ConnectionError`, and all are resumed together.
+    aside, on one shared `output_dir`. Each worker collects in its own `n_envs`
+    environments (so N is `n_envs` times the number of workers, and `minibatch_size`
+    counts the rows of all workers) and learns from all workers' trajectories; only the
+    chief writes files. When one worker is interrupted, all end after the same epoch.
+    When one is lost, the others end with a `ConnectionError`, and all are resumed
+    together.
 
     Args:
         output_dir: folder of the run.
-        n_epochs: most epochs to train, counted over the whole run; None for as many as
-            `total_env_steps` takes, 10,000 without that.
+        n_epochs: maximum number of epochs, counted over the whole run; None for as many
+            as `total_env_steps` needs, 10,000 without it.
         seed: of everything random.
         resume: continue from the newest checkpoint in `output_dir`.
         agent: hyper-parameters with a `create` method; None for `PPO()`.
         make_envs: maps `n_envs=` to a vector environment.
-        n_envs: environments trained in, per worker.
+        n_envs: training environments per worker.
         experience: what to learn from: `Trajectories`, `Replayed` or `FromDataset`;
-            None for what the agent asks for, `Trajectories()` if it says nothing.
-        total_env_steps: ends the run after the epoch that reaches it, rows included in
-            which environments only reset; None for `n_epochs` alone.
+            None for what the agent prefers, `Trajectories()` if it has no preference.
+        total_env_steps: ends the run after the epoch that reaches it, counting rows in
+            which environments only reset; None to use only `n_epochs`.
         intervals: how often to report, evaluate and save.
-        strategy: on whose replicas to learn; None for that in scope, if any.
-        override: resume with other arguments, which `run.json` records. Where they make
-            other environments, these begin new episodes.
-        stop_at_return: ends the run after an evaluation of this mean return.
-        callbacks: of Keras, called at the begin and end of training and of epochs with
-            the row that is written, if one is; their `model` is this trainer, whose
-            `stop_training` they may set. One with a `monitor`, as `EarlyStopping`, is
-            told of epochs that know it: patience counts evaluations where that is
-            "eval/return_mean". Those that need a Keras model or batches are refused.
+        strategy: strategy on whose replicas to learn; None for the one in scope, if
+            any.
+        override: resume with other arguments, which `run.json` records. If they change
+            the environments, new episodes begin.
+        stop_at_return: ends the run after an evaluation that reaches this mean return.
+        callbacks: Keras callbacks, called at the beginning and end of training and of
+            each epoch, with the row that is written, if any; their `model` is this
+            trainer, whose `stop_training` they may set. One with a `monitor`, such as
+            `EarlyStopping`, is called for epochs that report it: with
+            "eval/return_mean", patience counts evaluations. Callbacks that need a Keras
+            model or batches are refused.
         network: a Keras model, or a function of both spaces that returns one, for the
             agent to learn with.
-        collector: "host" steps environments in Python; "compiled" plays those of
+        collector: "host" steps environments in Python; "compiled" plays environments of
             `tfrl.environments.compiled` in the graph in which the agent learns, many
-            epochs in one call, which to callbacks are one; "actors" or an `ActorPool`
-            plays them in processes of their own, also while the agent learns. A run
-            with actors does not repeat to the bit, and resumes with new episodes.
+            epochs per call, which callbacks see as one epoch; "actors" or an
+            `ActorPool` plays environments in separate processes, also while the agent
+            learns. A run with actors is not reproducible to the bit, and resumes with
+            new episodes.
 
     Attributes:
-        agent: what learned so far; another of the same networks and settings may take
-            its place, also by a callback.
+        agent: the agent as trained so far; it may be replaced, also by a callback, with
+            one of the same networks and settings.
         env_steps: steps of experience so far, over all environments of all workers.
-        eval_envs: in which `evaluate` plays.
-        stop_training: ends the run after the epoch, if it is set.
+        eval_envs: the environments that `evaluate` plays in.
+        stop_training: if set, ends the run after the current epoch.
 
     Raises:
         TypeError: if `agent` makes no agent, or `make_envs` no vector environment.
-        ValueError: if an argument is off or the spaces fit no policy; on entering, if a
-            resumed run had other arguments.
+        ValueError: if an argument is invalid or no policy fits the spaces; on entering,
+            if a resumed run had other arguments.
 
     Example:
         >>> import functools, tempfile
@@ -182,7 +186,7 @@ class Trainer:
         self.close()
 
     def close(self) -> None:
-        """Closes environments and lock; may be called twice."""
+        """Closes the environments and releases the lock; may be called twice."""
         self._is_open = False
         self._open.close()
 
@@ -193,25 +197,25 @@ class Trainer:
                 played = trainer.run()
 
         The first Ctrl-C (SIGTERM, SIGHUP) ends the run with a checkpoint: after the
-        current epoch, or where epochs or the wait for actors take seconds, of the end
-        of the one before. An evaluation ends at its next step; a resumed run plays
-        it from its beginning. A second one breaks off at once, leaving the checkpoint
-        before.
+        current epoch, or, where epochs or waiting for actors take seconds, of the end
+        of the previous epoch. An evaluation stops at its next step; a resumed run plays
+        it from the beginning. A second Ctrl-C stops at once and leaves the previous
+        checkpoint.
 
         Args:
-            quiet: show no progress; what the user should know then comes as a warning.
+            quiet: show no progress; notices to the user become warnings.
 
         Returns:
             The final evaluation; None if the run was interrupted.
 
         Raises:
-            ConnectionError: if a worker process of the environments, an actor again
-                and again, or another worker of the strategy is lost.
+            ConnectionError: if a worker process of the environments or another worker
+                of the strategy is lost, or actors are lost repeatedly.
             RuntimeError: outside of a context, or if an environment raises in an actor.
             ValueError: if an environment returns what it should not.
-            Exception: what a callback or an environment raises. Where one of these, or
-                a lost process, ends a run of a single worker, the epochs before are
-                saved; resumed, it begins new episodes if it was playing.
+            Exception: whatever a callback or an environment raises. If that, or a lost
+                process, ends a single-worker run, the previous epochs are saved; the
+                resumed run begins new episodes if it was playing.
         """
         if not self._is_open:
             raise RuntimeError(
@@ -255,7 +259,7 @@ class Trainer:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes the files; True but for further workers."""
+        """Whether this process writes the files; False for workers but the chief."""
         return self._workers.is_chief
 
     @property
@@ -265,21 +269,21 @@ class Trainer:
 
     @property
     def observations(self) -> Any:
-        """What this worker's environments show, nest of `[N, *shape]`.
+        """Current observations of this worker's environments, nest of `[N, *shape]`.
 
-        Beside actors it is what those to evaluate in show.
+        With actors they are those of the evaluation environments.
         """
         return self._collector.observations
 
     def evaluate(self) -> evaluation.Evaluation:
-        """Plays greedy episodes in environments of their own."""
+        """Plays greedy episodes in separate environments."""
         return self._evaluated(lambda: False)
 
     def gather(self) -> Any:
-        """Plays one epoch, or reads on in the data set.
+        """Plays one epoch, or reads the next rows of the data set.
 
         Returns:
-            What the agent is to learn from now: of trajectories `[T, N]`, those of all
+            What the agent learns from next; trajectories `[T, N]` hold those of all
             workers side by side. None if there is too little yet.
         """
         given, self.env_steps = self._source.gathered(
@@ -289,11 +293,11 @@ class Trainer:
         return given
 
     def rehearsed(self) -> tuple[Any, Callable[..., Any] | None]:
-        """Plays for a rehearsal, of which this trainer is no part afterwards.
+        """Plays for a rehearsal, which does not use this trainer afterwards.
 
         Returns:
-            What an update is given, and what `rehearse` is to take for the update: None
-            for the agent's own.
+            The argument of an update, and what `rehearse` uses as the update, None for
+            the agent's own.
         """
         if isinstance(self._collector, _compiled_collection.CompiledCollector):
             return self._collector.rehearsed(self.agent, self.n_epochs)

@@ -1,1 +1,1 @@
-"""Agents that are made of others: one for each player, or one against its past."""
+"""Agents made of others: one for each player, or one against its past."""

@@ -20,14 +20,14 @@ class Independent:
     """Hyper-parameters of an agent for each player of an environment.
 
     All learn side by side, each from its own rows as if it were alone. Environments are
-    those of `tfrl.environments.ParallelEnvVector` with `own_spaces=True`; agents may be
-    of different algorithms, and see and do different things.
+    those of `tfrl.environments.ParallelEnvVector` with `own_spaces=True`; agents may
+    have different algorithms, observations and actions.
 
     Attributes:
-        agents: hyper-parameters of what learns from trajectories, such as `PPO()`, by
-            the name of the player; None for `PPO()` of each. Trajectories are of
-            `n_envs / K` rows for each of the K players, which is what `minibatch_size`
-            divides.
+        agents: hyper-parameters of agents that learn from trajectories, such as
+            `PPO()`, by the name of the player; None for `PPO()` for each. Trajectories
+            have `n_envs / K` rows for each of the K players, which is what
+            `minibatch_size` divides.
 
     Example:
         >>> config = Independent({"player_0": tfrl.agents.PPO(minibatch_size=4),
@@ -74,11 +74,11 @@ class Independent:
             n_steps: steps of a trajectory, T.
 
         Returns:
-            An `IndependentAgent` that learned nothing yet.
+            An untrained `IndependentAgent`.
 
         Raises:
             TypeError: if a space is of a kind that an agent does not support.
-            ValueError: if spaces and `agents` are not of the same players, or
+            ValueError: if spaces and `agents` do not name the same players, or
                 hyper-parameters do not fit.
         """
         where = "Independent.create"
@@ -157,7 +157,7 @@ class IndependentPolicy(_rows.ActsByParts, pytree.PyTreeNode):
         ]
 
     def initial_state(self, batch_size: int) -> Any:
-        """Returns what each policy remembers of a beginning, of all rows."""
+        """Returns what each policy remembers at the beginning, for all rows."""
         return {
             name: part.initial_state(batch_size)
             for name, part in zip(self.players, self.parts, strict=True)
@@ -172,7 +172,7 @@ class IndependentPolicy(_rows.ActsByParts, pytree.PyTreeNode):
         temperature: float,
         mask: Any,
     ) -> policies.Acted:
-        """Chooses actions by functions that stand for the `act` of each part."""
+        """Chooses actions by functions that replace the `act` of each part."""
         n_rows = len(tf.nest.flatten(observations)[0])
         state = state or dict.fromkeys(self.players, ())
         rows = [self._rows(k, n_rows) for k in range(len(self.players))]
@@ -224,7 +224,7 @@ class IndependentAgent(pytree.PyTreeNode):
 
     @property
     def needs_log_probs(self) -> bool:
-        """Whether a trajectory is to have log-probabilities."""
+        """Whether trajectories must have log-probabilities."""
         agents = self.agents.values()
         return any(getattr(agent, "needs_log_probs", False) for agent in agents)
 
@@ -235,10 +235,10 @@ class IndependentAgent(pytree.PyTreeNode):
             trajectory: `[T, N]`, N a multiple of the number of players.
 
         Returns:
-            The new agent, and what each informs about, under `player/name`.
+            The new agent, and the info of each, under `player/name`.
 
         Raises:
-            TypeError: if `trajectory` is none.
+            TypeError: if `trajectory` is not one.
             ValueError: if rows are missing, or an agent raises it.
         """
         count = len(self.players)

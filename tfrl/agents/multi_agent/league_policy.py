@@ -1,4 +1,4 @@
-"""One policy made of several, of which each episode is played by one."""
+"""One policy made of several; one of them plays each episode."""
 
 from typing import Any, ClassVar
 
@@ -13,17 +13,17 @@ from tfrl.policies import policy as policies
 class LeaguePolicy(_rows.ActsByParts, pytree.PyTreeNode):
     """A current policy and those of its past; one of them plays each episode of a row.
 
-    What `initial_state` returns says who plays the episodes that begin with it, drawn
-    by `chances`. Where `n_agents` is given rows are those of players, `n_agents` for
-    each copy of the environment, and the current policy plays player `i % n_agents` of
-    copy i: each player in turn.
+    The result of `initial_state` determines who plays the episodes that begin with it,
+    drawn by `chances`. Where `n_agents` is given, rows belong to players, `n_agents`
+    for each copy of the environment, and the current policy plays player `i % n_agents`
+    of copy i: each player in turn.
 
     Attributes:
         current: the policy that learns.
         members: tuple of policies of the same architecture.
         chances: `[1 + M]`, of the current one and of each member to be drawn.
         seed: `[S]` uint32, of the draws.
-        n_agents: players of a copy; None where all rows are drawn for.
+        n_agents: players of a copy; None to draw for all rows.
 
     Example:
         >>> space = gym.spaces.Box(-1.0, 1.0, (3,))
@@ -53,7 +53,7 @@ class LeaguePolicy(_rows.ActsByParts, pytree.PyTreeNode):
         return [observations] * len(self.parts)
 
     def rows_of_current(self, n_rows: int) -> np.ndarray:
-        """Returns the rows that are always the current policy's, one of each copy.
+        """Returns the rows that the current policy always plays, one of each copy.
 
         Args:
             n_rows: of the vector.
@@ -65,7 +65,7 @@ class LeaguePolicy(_rows.ActsByParts, pytree.PyTreeNode):
         return rows[rows < n_rows]
 
     def initial_state(self, batch_size: int) -> Any:
-        """Returns who plays each row, and what it remembers of a beginning."""
+        """Returns who plays each row, and what it remembers at the beginning."""
         chances = np.asarray(self.chances, np.float64)
         drawn = np.random.default_rng(np.asarray(self.seed)).choice(
             len(chances), batch_size, p=chances / chances.sum()
@@ -84,7 +84,7 @@ class LeaguePolicy(_rows.ActsByParts, pytree.PyTreeNode):
         temperature: float,
         mask: Any,
     ) -> policies.Acted:
-        """Chooses actions by functions that stand for the `act` of each part."""
+        """Chooses actions by functions that replace the `act` of each part."""
         n_rows = len(tf.nest.flatten(observations)[0])
         state = state or self.initial_state(n_rows)
         played_by = np.asarray(state["played_by"])

@@ -20,34 +20,33 @@ _LEFT = 0.98
 class SelfPlay:
     """Hyper-parameters of self-play against a league of past policies.
 
-    Of the players of each copy of an environment one learns, each in turn over the
-    copies; the others are played by policies of the league, drawn anew for the episodes
-    of each trajectory, or by the learner's own of now. Environments are those of
-    `tfrl.environments.ParallelEnvVector`, whose agents have equal spaces.
+    One player of each copy of an environment learns, each in turn over the copies; the
+    others are played by policies of the league, drawn anew for the episodes of each
+    trajectory, or by the learner's current policy. Environments are those of
+    `tfrl.environments.ParallelEnvVector` whose agents have equal spaces.
 
     Every `snapshot_updates` updates the policy joins the league, which begins with the
     untrained one. A full league keeps each policy that ever joined with the same
-    probability. Against member m, which the learner beats with probability `w[m]`, are
-    played
+    probability. The share of games played against member m, which the learner beats
+    with probability `w[m]`, is
 
         (1 - current_share) * f[m] / sum(f),    f[m] = (1 - w[m]) ** priority
 
-    of all games: with a priority of 0 all members are alike, which is fictitious
-    self-play, whose `average_policy` nears an equilibrium of zero-sum games of two
-    players. A greater one prefers those that still win (prioritized fictitious
-    self-play).
+    With a priority of 0 all members are alike, which is fictitious self-play, whose
+    `average_policy` approaches an equilibrium of zero-sum games for two players. A
+    greater priority prefers members that still win (prioritized fictitious self-play).
 
     The league is a part of the agent: it is saved and resumed with the run.
 
     Attributes:
-        agent: hyper-parameters of what learns from trajectories; None for `PPO()`. Its
-            trajectories are of `n_envs / n_agents` rows, which `minibatch_size` is to
-            divide times the steps.
+        agent: hyper-parameters of an agent that learns from trajectories; None for
+            `PPO()`. Its trajectories have `n_envs / n_agents` rows; `minibatch_size`
+            must divide that times the steps.
         n_agents: players of the environment, 2 or more.
         snapshot_updates: updates from one snapshot to the next.
-        capacity: most members of the league. Each takes the memory of the policy's
-            weights, in every checkpoint too.
-        current_share: of the games that are played against the policy of now.
+        capacity: maximum members of the league. Each takes the memory of the policy's
+            weights, also in every checkpoint.
+        current_share: share of games played against the current policy.
         priority: exponent of the above.
 
     Example:
@@ -100,14 +99,14 @@ class SelfPlay:
             observation_space: of one player.
             action_space: of one player.
             seed: of weights and draws.
-            network: as of the `create` of `agent`.
+            network: as in the `create` of `agent`.
             n_envs: rows of a trajectory, N.
             n_steps: steps of a trajectory, T.
-            n_agents: of the environment; None if that is not known. `Trainer` tells 1
-                where a vector names no `agents`.
+            n_agents: of the environment; None if unknown. `Trainer` passes 1 where a
+                vector names no `agents`.
 
         Returns:
-            A `SelfPlayAgent` that learned nothing yet.
+            An untrained `SelfPlayAgent`.
 
         Raises:
             TypeError: if a space is of a kind that the agent does not support.
@@ -157,8 +156,8 @@ class SelfPlayAgent(pytree.PyTreeNode):
         learner: the agent that learns; `learner.policy` is what to play and to export.
         members: tuple of `capacity` policies, of which the first `n_members` count.
         games: `[capacity]`, games against each member, older ones counting less.
-        points: `[capacity]`, of them: 1 for a game won, 1/2 for a draw.
-        returns: `[N]`, of the games that are being played.
+        points: `[capacity]`, from these games: 1 for a win, 1/2 for a draw.
+        returns: `[N]`, of the running games.
         counts: `[2]`, updates done and snapshots taken.
         seed: `[2]` uint32, of the draws.
         config: the hyper-parameters.
@@ -190,8 +189,8 @@ class SelfPlayAgent(pytree.PyTreeNode):
         A game is won against a member where the learner's return is above that of the
         member's row when the learner's own episode ends, and half won where it is
         equal. With three or more players each row of a member is a game of its own,
-        whoever plays the rest. Results count less by 2 percent with each update; half
-        a game won stands for what is not known yet.
+        whoever plays the rest. Results count less by 2 percent with each update; half a
+        game won is the prior.
         """
         points, games = (np.asarray(x, np.float64) for x in (self.points, self.games))
         return ((points + 0.5) / (games + 1.0))[: self.n_members]
@@ -220,13 +219,13 @@ class SelfPlayAgent(pytree.PyTreeNode):
         )
 
     def against(self, opponent: Any) -> league_policy.LeaguePolicy:
-        """Returns the learner's policy in games against another, to be evaluated.
+        """Returns the learner's policy in games against another, for evaluation.
 
         Args:
             opponent: a `Policy`, or a function from observations to actions.
 
         Returns:
-            What plays all rows; those of the learner are its `rows_of_current`.
+            A policy for all rows; those of the learner are its `rows_of_current`.
 
         Raises:
             TypeError: if `opponent` is neither.
@@ -239,7 +238,7 @@ class SelfPlayAgent(pytree.PyTreeNode):
 
     @property
     def needs_log_probs(self) -> bool:
-        """Whether a trajectory is to have log-probabilities."""
+        """Whether trajectories must have log-probabilities."""
         return getattr(self.learner, "needs_log_probs", False)
 
     def update(self, trajectory: records.Trajectory) -> tuple[Self, dict]:
@@ -249,11 +248,11 @@ class SelfPlayAgent(pytree.PyTreeNode):
             trajectory: `[T, N]`, with the states of `policy`.
 
         Returns:
-            The new agent, and what the learner informs about, with `league_size`, and
-            `league_win_rate` and `league_win_rate_min` over its members.
+            The new agent, and the learner's info, with `league_size`, and
+            `league_win_rate` and `league_win_rate_min` over the league's members.
 
         Raises:
-            TypeError: if `trajectory` is none.
+            TypeError: if `trajectory` is not one.
             ValueError: if it has other rows than the agent was made for, or the learner
                 raises it.
         """

@@ -25,21 +25,21 @@ class C51(dqn.QLearning):
         b = argmax Q'(s', .)                                without
         Q = sum_i z[i] p[i]
 
-    where p' is of a copy of the network, as in `DQN`. Returns outside the atoms count
-    as the nearest: choose these so that there are none. The errors of a prioritised
-    replay are divergences of m from p.
+    where p' comes from a copy of the network, as in `DQN`. Returns outside the atoms
+    count as the nearest one: choose the atoms so that there are none. The errors of a
+    prioritised replay are divergences of m from p.
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         epsilon: share of random actions, a number or a schedule; by default it falls
-            from 1 to 0.05 over the first tenth of the run, of which a trainer tells
-            how far it is, and a loop of your own by `tfrl.schedules.progress_context`.
+            from 1 to 0.05 over the first tenth of the run, whose progress a trainer
+            reports, and your own loop by `tfrl.schedules.progress_context`.
         target_period: gradient steps between two updates of the copy.
         tau: share that the copy takes over; 1 copies all.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the network.
         activation: of the network.
-        adam_epsilon: what Adam divides by at least.
+        adam_epsilon: the least that Adam divides by.
         normalize_observations: by running moments that are saved with the agent.
         n_atoms: of each action.
         v_min: the least return there is.

@@ -23,9 +23,9 @@ class CrossQ:
         [Q_i(s, a), Q_i(s', a')] = critic_i([s, s'], [a, a'])
         y = r + discount * (min_j Q_j(s', a') - alpha * log pi(a' | s'))
 
-    without gradient through y, and there is no copy Q'. Where the actor is moved,
-    critics are normalized by running moments. The actor is not normalized, other than
-    in the paper, so that it acts like every other.
+    without gradient through y, and there is no copy Q'. For steps of the actor, critics
+    are normalized by running moments. Unlike in the paper, the actor is not normalized,
+    so that it acts like every other.
 
     Attributes:
         learning_rate: of the actor, by Adam: a number, or a schedule of
@@ -33,16 +33,16 @@ class CrossQ:
         critic_learning_rate: of the critics, likewise.
         temperature_learning_rate: of log alpha, likewise.
         temperature: alpha at the beginning.
-        learn_temperature: whether alpha is learned; else it stays.
-        target_entropy: as of `SAC`.
+        learn_temperature: whether alpha is learned; else it is constant.
+        target_entropy: as in `SAC`.
         n_critics: number of critics.
         policy_delay: steps of the critics for each of actor and temperature.
-        max_gradient_norm: as of `SAC`.
+        max_gradient_norm: as in `SAC`.
         hidden_units: of the actor.
-        critic_units: hidden units of each critic, better wide.
+        critic_units: hidden units of each critic; wide layers work better.
         activation: of the networks.
-        noise_steps: as of `SAC`.
-        normalize_observations: as of `SAC`.
+        noise_steps: as in `SAC`.
+        normalize_observations: as in `SAC`.
 
     Example:
         >>> agent = CrossQ(hidden_units=(8,), critic_units=(16,)).create(
@@ -97,15 +97,15 @@ class CrossQ:
             action_space: of one environment, see `action_head` for the kinds; not a
                 Discrete one.
             seed: of weights and draws.
-            network: a Keras model of your own for the actor, or a function of both
-                spaces that returns one; see `ActorPolicy.create`.
+            network: your own Keras model for the actor, or a function of both spaces
+                that returns one; see `ActorPolicy.create`.
 
         Returns:
-            A `CrossQAgent` that learned nothing yet.
+            An untrained `CrossQAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
-            ValueError: if the outputs of `network` do not fit, or there are critics.
+            ValueError: if the outputs of `network` do not fit, or it includes critics.
         """
         if isinstance(action_space, gym.spaces.Discrete):
             expected = (

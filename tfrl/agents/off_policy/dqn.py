@@ -1,7 +1,7 @@
 """Deep Q-learning: double, duelling, prioritised, of several steps.
 
-What other algorithms of action values share with it is here too: settings that make
-such an agent, and the agent, whose settings say what a loss is.
+This file also holds what other algorithms of action values share: settings that make
+such an agent, and the agent, whose settings define the loss.
 """
 
 import dataclasses
@@ -36,23 +36,23 @@ class Compared(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class QLearning:
-    """Base class of the hyper-parameters of agents of action values.
+    """Base class of the hyper-parameters of agents with action values.
 
     Each gradient step minimises `mean(weights * losses)` over a minibatch of
-    transitions. The losses, which a subclass says, compare a network with a copy that
-    follows it.
+    transitions. The losses, which a subclass defines, compare a network with a copy
+    that follows it.
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         epsilon: share of random actions, a number or a schedule; by default it falls
-            from 1 to 0.05 over the first tenth of the run, of which a trainer tells
-            how far it is, and a loop of your own by `tfrl.schedules.progress_context`.
+            from 1 to 0.05 over the first tenth of the run, whose progress a trainer
+            reports, and your own loop by `tfrl.schedules.progress_context`.
         target_period: gradient steps between two updates of the copy.
         tau: share that the copy takes over; 1 copies all.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the network.
         activation: of the network.
-        adam_epsilon: what Adam divides by at least.
+        adam_epsilon: the least that Adam divides by.
         normalize_observations: by running moments that are saved with the agent.
 
     Example:
@@ -104,13 +104,12 @@ class QLearning:
             observation_space: of one environment, see `SpaceEncoder` for the kinds.
             action_space: of one environment, a Discrete one.
             seed: of the weights, and of what is drawn in learning.
-            network: a Keras model of your own, or a function of both spaces that
-                returns one: from observations to the values of all choices, `[B, n]`;
-                where these are distributions, to `[B, n * n_atoms]`, choice after
-                choice.
+            network: your own Keras model, or a function of both spaces that returns
+                one: from observations to the values of all choices, `[B, n]`; where
+                these are distributions, to `[B, n * n_atoms]`, choice after choice.
 
         Returns:
-            A `DQNAgent` that learned nothing yet.
+            An untrained `DQNAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
@@ -178,29 +177,29 @@ class DQN(QLearning):
         y = r + discount * max Q'(s', .)                    without
 
     where Q' is a copy of the network that follows it: every `target_period` gradient
-    steps, Q' <- tau * Q + (1 - tau) * Q'. Of observations with a part `"action_mask"`
-    the greatest value is that of what s' allows; where it allows nothing, as the last
-    observation of an episode that a time limit cut off may, of all. What gamma is, of
-    how many steps a transition is made, and whether the replay is prioritised, the
-    experience says; see `tfrl.training.Replayed`.
+    steps, Q' <- tau * Q + (1 - tau) * Q'. If observations have a part `"action_mask"`,
+    the greatest value is over the actions that s' allows; where it allows none, as may
+    be at the end of an episode cut off by a time limit, over all. The experience
+    determines gamma, the number of steps of a transition and whether the replay is
+    prioritised; see `tfrl.training.Replayed`.
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         epsilon: share of random actions, a number or a schedule; by default it falls
-            from 1 to 0.05 over the first tenth of the run, of which a trainer tells
-            how far it is, and a loop of your own by `tfrl.schedules.progress_context`.
+            from 1 to 0.05 over the first tenth of the run, whose progress a trainer
+            reports, and your own loop by `tfrl.schedules.progress_context`.
         target_period: gradient steps between two updates of the copy.
         tau: share that the copy takes over; 1 copies all.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the network.
         activation: of the network.
-        adam_epsilon: what Adam divides by at least.
+        adam_epsilon: the least that Adam divides by.
         normalize_observations: by running moments that are saved with the agent.
         double: choose the next action by the network itself. Mnih et al. choose by the
             copy, which overestimates values more.
         dueling: learn values of states and advantages of actions apart.
-        huber_delta: error from which on the loss grows linearly; None is squared all
-            the way.
+        huber_delta: error from which on the loss grows linearly; None for squared
+            errors throughout.
 
     Example:
         >>> agent = DQN(hidden_units=(8,)).create(
@@ -244,7 +243,7 @@ class DQN(QLearning):
 
 
 class DQNAgent(_minibatches.MinibatchAgent):
-    """A policy of action values and what trains it. Made by `DQN.create` and its like.
+    """A policy of action values and what trains it. Made by `DQN.create` and others.
 
     Attributes:
         policy: the `ActionValuePolicy`.

@@ -26,33 +26,33 @@ class IQN(dqn.QLearning):
         b = argmax Q'(s', .)                                without
         Q = mean_k Z((k + 1/2) / n_acting_fractions)
 
-    where huber is divided by `huber_delta`, other than in `DQN`, and Z' is of a copy of
-    the network, as there. The paper draws the fractions of Q too; here they are fixed,
-    so that the agent acts alike on one observation. The errors of a prioritised replay
-    are the losses.
+    where huber is divided by `huber_delta`, unlike in `DQN`, and Z' comes from a copy
+    of the network, as there. The paper draws the fractions of Q too; here they are
+    fixed, so that the agent always acts alike on the same observation. The errors of a
+    prioritised replay are the losses.
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         epsilon: share of random actions, a number or a schedule; by default it falls
-            from 1 to 0.05 over the first tenth of the run, of which a trainer tells
-            how far it is, and a loop of your own by `tfrl.schedules.progress_context`.
+            from 1 to 0.05 over the first tenth of the run, whose progress a trainer
+            reports, and your own loop by `tfrl.schedules.progress_context`.
         target_period: gradient steps between two updates of the copy.
         tau: share that the copy takes over; 1 copies all.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the network.
         activation: of the network.
-        adam_epsilon: what Adam divides by at least.
+        adam_epsilon: the least that Adam divides by.
         normalize_observations: by running moments that are saved with the agent.
-        n_fractions: tau, that a step draws for each transition.
-        n_target_fractions: tau', that a step draws for each transition.
-        n_acting_fractions: whose mean are the values.
-        n_cosines: by which fractions are told to the network.
+        n_fractions: number of tau that a step draws for each transition.
+        n_target_fractions: number of tau' that a step draws for each transition.
+        n_acting_fractions: number of quantiles whose mean is a value.
+        n_cosines: number of cosines that encode a fraction for the network.
         double: choose the next action by the network itself; the paper does not, so
-            that False is the default here, but not of `DQN`.
+            False is the default here, but not in `DQN`.
         huber_delta: error from which on the loss grows linearly, with slope 1.
 
-    The last of `hidden_units` is the number of features that fractions multiply; a
-    `network` of one's own returns these, `[B, hidden_units[-1]]`.
+    The last of `hidden_units` is the number of features that fractions multiply; your
+    own `network` returns these, `[B, hidden_units[-1]]`.
 
     Raises:
         TypeError: if a setting is of another type.

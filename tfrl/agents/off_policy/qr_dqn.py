@@ -25,25 +25,25 @@ class QRDQN(dqn.QLearning):
         b = argmax Q'(s', .)                                without
         Q = mean_i theta[i]
 
-    where huber is divided by `huber_delta`, other than in `DQN`, so that it tends to
-    |d| as that goes to 0, and theta' is of a copy of the network, as in `DQN`. The
-    errors of a prioritised replay are the losses.
+    where huber is divided by `huber_delta`, unlike in `DQN`, so that it tends to |d| as
+    that goes to 0, and theta' comes from a copy of the network, as in `DQN`. The errors
+    of a prioritised replay are the losses.
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         epsilon: share of random actions, a number or a schedule; by default it falls
-            from 1 to 0.05 over the first tenth of the run, of which a trainer tells
-            how far it is, and a loop of your own by `tfrl.schedules.progress_context`.
+            from 1 to 0.05 over the first tenth of the run, whose progress a trainer
+            reports, and your own loop by `tfrl.schedules.progress_context`.
         target_period: gradient steps between two updates of the copy.
         tau: share that the copy takes over; 1 copies all.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the network.
         activation: of the network.
-        adam_epsilon: what Adam divides by at least.
+        adam_epsilon: the least that Adam divides by.
         normalize_observations: by running moments that are saved with the agent.
         n_quantiles: of each action.
         double: choose the next action by the network itself; the paper does not, so
-            that False is the default here, but not of `DQN`.
+            False is the default here, but not in `DQN`.
         dueling: learn quantiles of states and of advantages apart.
         huber_delta: error from which on the loss grows linearly, with slope 1.
 

@@ -14,11 +14,11 @@ from tfrl.agents.off_policy import c51
 class Rainbow(c51.C51):
     """Hyper-parameters of Rainbow.
 
-    The loss is that of `C51`, double and duelling, of a network with noise in the
-    weights of its dense layers, see `NoisyDense`. In learning, the noise is drawn for
-    each gradient step, one for the network, one for the network as it chooses the next
-    action and one for its copy. In acting it is drawn by the seed of each call, one for
-    all rows, and at temperature 0 there is none; epsilon is 0.
+    The loss is that of `C51`, double and duelling, for a network with noise in the
+    weights of its dense layers, see `NoisyDense`. For learning, noise is drawn anew for
+    each gradient step: once for the network, once for the network as it chooses the
+    next action and once for its copy. For acting it is drawn from the seed of each
+    call, once for all rows, and at temperature 0 there is none; epsilon is 0.
 
     Returns of several steps and a prioritised replay, which belong to Rainbow, are
     settings of the experience: `Replayed(n_step_returns=3, sampler="prioritized")`.
@@ -32,14 +32,14 @@ class Rainbow(c51.C51):
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the network.
         activation: of the network.
-        adam_epsilon: what Adam divides by at least.
+        adam_epsilon: the least that Adam divides by.
         normalize_observations: by running moments that are saved with the agent.
         n_atoms: of each action.
         v_min: the least return there is.
         v_max: the greatest return there is.
         double: choose the next action by the network itself.
         dueling: learn atoms of states and of advantages apart.
-        noise: that it starts with, sigma_0 in the paper.
+        noise: initial noise, sigma_0 in the paper.
 
     Example:
         >>> agent = Rainbow(n_atoms=5, hidden_units=(8,)).create(

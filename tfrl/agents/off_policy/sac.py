@@ -38,16 +38,16 @@ class SAC:
         mean(alpha * log pi(a | s) - min_i Q_i(s, a)),    a drawn from pi(. | s)
         log alpha * (H - target_entropy)
 
-    in this order, where H is the entropy that the batch shows of pi, and then the
-    critics' copy Q' <- tau * Q + (1 - tau) * Q'. Of a Discrete action the expectation
-    over pi stands for what is drawn, and critics value all choices at once. Of Dict and
-    Tuple actions Box parts are drawn as Box actions are, and choices too, as one-hot
-    vectors with the gradients of their relaxation; their entropy is exact. Box actions
-    with bounds are squashed into them by tanh, and count scaled to [-1, 1].
+    in this order, where H is the entropy of pi over the batch, and then the critics'
+    copy Q' <- tau * Q + (1 - tau) * Q'. For a Discrete action the expectation over pi
+    replaces the draw, and critics value all choices at once. In Dict and Tuple actions,
+    Box parts are drawn as Box actions are, and choices too, as one-hot vectors with the
+    gradients of their relaxation; their entropy is exact. Box actions with bounds are
+    squashed into them by tanh, and count scaled to [-1, 1].
 
-    How many gradient steps a step of the environment is followed by the experience
-    says, see `tfrl.training.Replayed`: the updates-to-data ratio is `updates_per_step`.
-    Randomized ensembles and dropout Q-functions are options:
+    The experience determines the number of gradient steps per environment step, see
+    `tfrl.training.Replayed`: the update-to-data ratio is `updates_per_step`. Randomized
+    ensembles and dropout Q-functions are options:
 
         REDQ    n_critics=10, n_critics_in_target=2, actor_value="mean",
                 policy_delay=20                               20 updates per step
@@ -60,16 +60,16 @@ class SAC:
         critic_learning_rate: of the critics, likewise.
         temperature_learning_rate: of log alpha, likewise.
         temperature: alpha at the beginning.
-        learn_temperature: whether alpha is learned; else it stays.
-        target_entropy: which entropy alpha is to bring about, in nats; None for -1 of
-            each number and 0.98 log n of each choice of n. Where observations have a
-            part `"action_mask"`, n counts what it allows, and the target is the mean
+        learn_temperature: whether alpha is learned; else it is constant.
+        target_entropy: entropy that alpha is to bring about, in nats; None for -1 for
+            each number and 0.98 log n for each choice among n. Where observations have
+            a part `"action_mask"`, n counts what it allows, and the target is the mean
             over the minibatch.
         tau: share that the critics' copy takes over each step.
         n_critics: N.
-        n_critics_in_target: of how many critics, drawn anew for each step, the target
-            is the least; None for all.
-        actor_value: what of the critics the actor is to raise, "min" or "mean".
+        n_critics_in_target: number of critics, drawn anew for each step, whose minimum
+            is the target; None for all.
+        actor_value: what the actor maximises, the critics' "min" or "mean".
         policy_delay: steps of the critics for each of actor and temperature.
         dropout_rate: of the critics' hidden units, in steps and targets.
         layer_norm: normalize the critics' hidden layers.
@@ -78,7 +78,7 @@ class SAC:
         hidden_units: of the actor and each critic.
         activation: of the networks.
         noise_steps: for how many steps exploration is one function of the state (gSDE),
-            see `tfrl.policies.StateNoiseActorPolicy`, at first of deviation 1 where
+            see `tfrl.policies.StateNoiseActorPolicy`, at first with deviation 1 where
             features are of size 1; None draws anew in each step.
         normalize_observations: by running moments that are saved with the agent.
 
@@ -148,15 +148,15 @@ class SAC:
             observation_space: of one environment, see `SpaceEncoder` for the kinds.
             action_space: of one environment, see `action_head` for the kinds.
             seed: of weights and draws.
-            network: a Keras model of your own for the actor, or a function of both
-                spaces that returns one: from observations to the parameters of the
-                head, see `ActorPolicy.create`. A function may return a pair, of actor
-                and critic, and is then called once for each critic: from (observations,
-                `action_features`) to values `[B]`, of a Discrete action from
+            network: your own Keras model for the actor, or a function of both spaces
+                that returns one: from observations to the parameters of the head, see
+                `ActorPolicy.create`. A function may return a pair, of actor and critic,
+                and is then called once for each critic: from (observations,
+                `action_features`) to values `[B]`, or for a Discrete action from
                 observations to the values of all choices, `[B, n]`.
 
         Returns:
-            A `SACAgent` that learned nothing yet.
+            An untrained `SACAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
@@ -411,10 +411,10 @@ def made(
     critics: train_state.TrainState,
     seed: int,
 ) -> Any:
-    """Returns an agent of a kind that learned nothing yet.
+    """Returns an untrained agent of a kind.
 
     Args:
-        kind: `SACAgent`, or one of its kin.
+        kind: `SACAgent`, or a variant.
         config: its settings.
         policy: of `_actor_critics.made`.
         critics: likewise.
@@ -433,7 +433,7 @@ def made(
 
 
 def check(config: Any) -> None:
-    """Raises unless the settings that SAC and its kin have in common are in range.
+    """Raises unless the settings that SAC and its variants share are in range.
 
     Args:
         config: the settings.

@@ -25,22 +25,22 @@ class TD3:
         noise = clip(target_noise * N(0, 1), -target_noise_clip, target_noise_clip)
 
     and every `policy_delay` steps -mean(Q_1(s, pi(s))) for the policy, after which the
-    copies pi' and Q' follow: pi' <- tau * pi + (1 - tau) * pi'. Numbers of a Box that
-    have both bounds count in half ranges (half the distance between them). Others count
-    as they are: one with a single bound is not clipped to it in the targets either, as
-    where it is clipped no gradient would lead back; the environment alone gets it
+    copies pi' and Q' follow: pi' <- tau * pi + (1 - tau) * pi'. Numbers of a Box with
+    both bounds count in half ranges (half the distance between them). Others count as
+    they are: one with a single bound is not clipped to it in the targets either, as no
+    gradient would lead back from where it is clipped; only the environment gets it
     clipped.
 
     It acts by `pi(s) + exploration_noise * N(0, 1)`, clipped to the bounds; before its
-    first update by noise so wide that the actions are all over the Box.
+    first update, with noise so wide that the actions are all over the Box.
 
     Attributes:
         learning_rate: of Adam, for policy and critics: a number, or a schedule of
             `tfrl.schedules` or Keras.
         exploration_noise: standard deviation, in half ranges; a number or a schedule.
-        initial_noise: standard deviation before the first update, likewise, where it is
-            the greater one; a number.
-        target_noise: standard deviation of what smooths the targets, likewise.
+        initial_noise: standard deviation before the first update, also in half ranges,
+            where it is the greater one; a number.
+        target_noise: standard deviation of what smooths the targets, in half ranges.
         target_noise_clip: its greatest size.
         policy_delay: gradient steps of critics for one of the policy.
         n_critics: how many there are.
@@ -104,12 +104,12 @@ class TD3:
             observation_space: of one environment, see `SpaceEncoder` for the kinds.
             action_space: of one environment, a Box of floats.
             seed: of weights and draws.
-            network: a Keras model of your own, from observations to actions `[B, D]`;
-                or a function of both spaces that returns one, or a pair of it and a
-                critic, see `tfrl.policies.Critics`, called once for each critic.
+            network: your own Keras model, from observations to actions `[B, D]`; or a
+                function of both spaces that returns one, or a pair of it and a critic,
+                see `tfrl.policies.Critics`, called once for each critic.
 
         Returns:
-            A `TD3Agent` that learned nothing yet.
+            An untrained `TD3Agent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
@@ -163,7 +163,7 @@ class TD3Agent(_minibatches.MinibatchAgent):
             actions.
         target_policy: parameters of the policy's copy.
         target_critics: parameters of the critics' copy.
-        rng: int32 `[2]`, what its draws are made of.
+        rng: int32 `[2]`, seed of its draws.
         config: the hyper-parameters.
 
     Example:
@@ -258,7 +258,7 @@ class TD3Agent(_minibatches.MinibatchAgent):
 
 
 def half_ranges(head: Any) -> tf.Tensor:
-    """Returns half the distance of the bounds of a Box, `[D]`; 1 where there are none.
+    """Returns half the distance between a Box's bounds, `[D]`; 1 where there are none.
 
     Args:
         head: a `NormalHead`.

@@ -1,4 +1,4 @@
-"""Truncated quantile critics: soft actor-critic without the highest of quantiles."""
+"""Truncated quantile critics: soft actor-critic without the highest quantiles."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -17,15 +17,15 @@ from tfrl.losses import quantile, temporal_difference
 class TQC:
     """Hyper-parameters of truncated quantile critics.
 
-    As in `SAC`, but each of N critics says M quantiles z of the returns that may
-    follow. Each gradient step draws them, by the quantile Huber loss at the midpoints
-    of M equal parts of probability, to samples of the target
+    As in `SAC`, but each of N critics predicts M quantiles z of the returns that may
+    follow. Each gradient step moves them, by the quantile Huber loss at the midpoints
+    of M equal parts of probability, towards samples of the target
 
         y_k = r + discount * (z_(k) - alpha * log pi(a' | s')),    k = 1 ... (M - d) N
 
     where z_(1) <= z_(2) <= ... are the quantiles of all critics' copies at (s', a') in
-    order: the highest d N of them are left out, against overestimation. The actor is to
-    raise the mean of all quantiles.
+    order: the highest d N of them are left out, against overestimation. The actor
+    maximises the mean of all quantiles.
 
     Attributes:
         learning_rate: of the actor, by Adam: a number, or a schedule of
@@ -33,18 +33,18 @@ class TQC:
         critic_learning_rate: of the critics, likewise.
         temperature_learning_rate: of log alpha, likewise.
         temperature: alpha at the beginning.
-        learn_temperature: whether alpha is learned; else it stays.
-        target_entropy: as of `SAC`.
+        learn_temperature: whether alpha is learned; else it is constant.
+        target_entropy: as in `SAC`.
         tau: share that the critics' copy takes over each step.
         n_critics: N.
         n_quantiles: M.
         n_dropped: d, for each critic.
         policy_delay: steps of the critics for each of actor and temperature.
-        max_gradient_norm: as of `SAC`.
+        max_gradient_norm: as in `SAC`.
         hidden_units: of the actor and each critic.
         activation: of the networks.
-        noise_steps: as of `SAC`.
-        normalize_observations: as of `SAC`.
+        noise_steps: as in `SAC`.
+        normalize_observations: as in `SAC`.
 
     Example:
         >>> agent = TQC(hidden_units=(8,)).create(
@@ -102,10 +102,11 @@ class TQC:
             action_space: of one environment, see `action_head` for the kinds; not a
                 Discrete one.
             seed: of weights and draws.
-            network: as of `SAC.create`, but that a critic makes quantiles, `[B, M]`.
+            network: as in `SAC.create`, except that a critic returns quantiles,
+                `[B, M]`.
 
         Returns:
-            A `TQCAgent` that learned nothing yet.
+            An untrained `TQCAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

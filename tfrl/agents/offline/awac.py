@@ -1,4 +1,4 @@
-"""Advantage-weighted actor-critic: offline, and on with a replay."""
+"""Advantage-weighted actor-critic: offline, then on with a replay."""
 
 import dataclasses
 from typing import Any, ClassVar, Self
@@ -34,12 +34,12 @@ class AWAC:
         A = min_i Q_i(s, a) - min_i Q_i(s, b),            b drawn from pi(. | s)
 
     after which the copy Q' follows: Q' <- tau * Q + (1 - tau) * Q'. Continuous actions
-    are drawn from a normal distribution of a learned deviation, and clipped to the
-    bounds. Learned from a data set, it can go on with a replay.
+    are drawn from a normal distribution with a learned deviation, and clipped to the
+    bounds. An agent learned from a data set can continue with a replay.
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
-        temperature: of the weights: great clones all actions alike.
+        temperature: of the weights: a great one clones all actions alike.
         max_weight: the greatest weight of an action.
         n_critics: how many there are.
         tau: share that the copy takes over.
@@ -48,7 +48,7 @@ class AWAC:
         activation: of policy and critics.
         squash: squash continuous actions by tanh instead of clipping them.
         log_std: initial log standard deviation of continuous actions.
-        normalize_observations: keep moments of all Boxes observed but images.
+        normalize_observations: keep moments of all observed Boxes except images.
 
     Example:
         >>> agent = AWAC(hidden_units=(8,)).create(
@@ -95,18 +95,19 @@ class AWAC:
     ) -> "AWACAgent":
         """Returns an agent for the spaces of one environment.
 
-        Its network values states too, which AWAC leaves as it was; see `BC.create`.
+        Its network values states too, a part that AWAC leaves untrained; see
+        `BC.create`.
 
         Args:
             observation_space: of one environment, see `SpaceEncoder` for the kinds.
             action_space: of one environment, see `action_head` for the kinds.
             seed: of weights and draws.
-            network: a Keras model of your own, or a function of both spaces that
-                returns one: from observations to a pair of the head's parameters and
-                values; see `ActorCriticPolicy.create`. The critics stay ours.
+            network: your own Keras model, or a function of both spaces that returns
+                one: from observations to a pair of the head's parameters and values;
+                see `ActorCriticPolicy.create`. The critics stay the agent's.
 
         Returns:
-            An `AWACAgent` that learned nothing yet.
+            An untrained `AWACAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
@@ -138,7 +139,7 @@ class AWACAgent(_minibatches.MinibatchAgent):
         critics: `TrainState` of the critics Q, which take observations and features of
             actions.
         target_critics: parameters of their copy.
-        rng: int32 `[2]`, what its draws are made of.
+        rng: int32 `[2]`, seed of its draws.
         config: the hyper-parameters.
 
     Example:

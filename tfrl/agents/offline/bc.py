@@ -31,13 +31,13 @@ class BC:
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
-            The default is that of jaxrl_m, for networks that see images; for a small
-            one `configs/bc_cartpole.gin` has 1e-3.
+            The default is that of jaxrl_m, for networks that see images;
+            `configs/bc_cartpole.gin` has 1e-3 for a small one.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the policy.
         activation: of the policy.
         squash: squash continuous actions by tanh instead of clipping them. An agent
-            that goes on with the network is to have the same setting.
+            that continues with the network must have the same setting.
         log_std: initial log standard deviation of continuous actions.
 
     Example:
@@ -73,21 +73,21 @@ class BC:
     ) -> "BCAgent":
         """Returns an agent for the spaces of one environment.
 
-        Its network has a critic too, which cloning leaves as it was: an agent that
-        learns on, such as PPO's, can begin with it, by an optimizer of its own:
-        `PPO().create(..., network=agent.policy.to_keras(as_network=True))`. Give
-        it the same `squash`, which is no part of the network.
+        Its network has a critic too, which cloning leaves untrained: another agent,
+        such as PPO's, can continue with the network and an optimizer of its own:
+        `PPO().create(..., network=agent.policy.to_keras(as_network=True))`. Give it the
+        same `squash`, which is no part of the network.
 
         Args:
             observation_space: of one environment.
             action_space: of one environment.
             seed: of the weights.
-            network: a Keras model of your own, or a function of both spaces that
-                returns one: from observations to a pair of the head's parameters and
-                values; see `ActorCriticPolicy.create`.
+            network: your own Keras model, or a function of both spaces that returns
+                one: from observations to a pair of the head's parameters and values;
+                see `ActorCriticPolicy.create`.
 
         Returns:
-            A `BCAgent` that learned nothing yet.
+            An untrained `BCAgent`.
 
         Raises:
             ValueError: if `squash` does not fit the action space, or the outputs of
@@ -113,16 +113,16 @@ class BC:
 
 
 class BCAgent(pytree.PyTreeNode):
-    """A policy that imitates. Make one with `BC.create`, or from a model of yours.
+    """A policy that imitates. Make one with `BC.create`, or from your own model.
 
-    `BCAgent(model)` alone takes what the model returns for the logits of a choice
-    among 0, 1, ...
+    `BCAgent(model)` alone takes the model's outputs as the logits of a choice among 0,
+    1, ...
 
     Attributes:
         model: `TrainState` whose model maps observations to the head's parameters.
         method: method of the model to call; None calls the model itself.
         head: from the model's outputs to actions, see `action_head`; None for logits.
-        learning_rate: a schedule; None for that of the model's optimizer.
+        learning_rate: a schedule; None for the rate of the model's optimizer.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)])
@@ -149,7 +149,7 @@ class BCAgent(pytree.PyTreeNode):
 
     @functools.cached_property
     def policy(self) -> actor_critic.ActorCriticPolicy:
-        """What acts, for evaluation, export and learners that go on from here.
+        """What acts, for evaluation, export and learners that continue from here.
 
         Raises:
             ValueError: if the agent was not made by `BC.create`.
@@ -185,12 +185,12 @@ class BCAgent(pytree.PyTreeNode):
 
         Args:
             batch: mapping or record with `observations`, a nest of `[B, *shape]`, and
-                `actions`, `[B, ...]`, as the environment takes them; what else it has
-                is not looked at. With an axis more in front, K of both, it is K
-                minibatches, for a gradient step each. Keep K and B, since others are
-                compiled anew.
-            progress: what a learning rate follows that is a schedule; that in context
-                if None.
+                `actions`, `[B, ...]`, as the environment takes them; anything else in
+                it is ignored. With another axis K in front of both, it is K
+                minibatches, for a gradient step each. Keep K and B, since each new size
+                is compiled anew.
+            progress: what a scheduled learning rate follows; the one in context if
+                None.
 
         Returns:
             The new agent, and an info of float32 scalars: `actor_loss`, `entropy`, and
@@ -198,7 +198,7 @@ class BCAgent(pytree.PyTreeNode):
             actions, both of the most probable action.
 
         Raises:
-            ValueError: if the batch lacks one of both, is empty, has leaves of
+            ValueError: if the batch lacks either of them, is empty, has leaves of
                 different lengths, holds actions that the head does not know (in host
                 arrays), or cannot be split evenly over the replicas.
             TypeError: if choices are not integers.
@@ -229,20 +229,21 @@ class BCAgent(pytree.PyTreeNode):
     ) -> Any:
         """Draws actions for the environment, in one compiled call.
 
-        Of an agent made by `BC.create` the policy acts, see `NetworkPolicy.act`. Of a
-        `keras.Sequential` of dense layers alone a copy in NumPy acts on a few rows of
+        In an agent made by `BC.create` the policy acts, see `NetworkPolicy.act`. For a
+        `keras.Sequential` of only dense layers, a NumPy copy acts on a few rows of
         NumPy observations.
 
         Args:
             observations: nest of `[B, *shape]`.
-            seed: int or int32 `[2]`; None draws one from TensorFlow's generator, where
-                NumPy acts from Python's. Both draw differently by one seed.
+            seed: int or int32 `[2]`; None draws one from TensorFlow's generator, or
+                from Python's where NumPy acts. The same seed gives different draws in
+                both.
             temperature: divides logits, multiplies standard deviations; 0 is greedy.
             argmax: take the most probable action.
 
         Returns:
-            Actions `[B, ...]` in the environment's dtype and bounds; a tensor, but of
-            a policy that was given NumPy arrays.
+            Actions `[B, ...]` in the environment's dtype and bounds; a tensor, unless a
+            policy was given NumPy arrays.
 
         Raises:
             ValueError: if `temperature` is negative or not finite, or, eagerly, if an

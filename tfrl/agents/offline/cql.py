@@ -19,19 +19,19 @@ from tfrl.losses import offline
 class CQL(sac.SAC):
     """Hyper-parameters of conservative Q-learning for Box actions with bounds.
 
-    It is `SAC`, whose attributes it has, but that to the critics' loss is added, for
-    each critic,
+    It is `SAC`, with its attributes, except that the critics' loss has an added term
+    for each critic,
 
         conservative_weight * mean(log mean_b exp(Q(s, b) - log mu(b)) - Q(s, a))
 
     over actions b of which `n_samples` each are drawn from a uniform distribution, from
-    pi(. | s) and from pi(. | s'), with log-densities log mu: values of what the data do
-    not hold are pulled down.
+    pi(. | s) and from pi(. | s'), with log-densities log mu: values of actions that the
+    data do not hold are pulled down.
 
     Attributes:
-        learning_rate: of the actor. It and the entropy in the targets are those of
-            `SAC`, from which the penalty alone is to differ; the authors' program has
-            1e-4, and no entropy there by default.
+        learning_rate: of the actor. It and the entropy in the targets are as in `SAC`,
+            so that only the penalty differs; the authors' program has 1e-4, and no
+            entropy in the targets by default.
         conservative_weight: of the penalty; the paper's alpha.
         n_samples: actions from each of the three distributions.
 
@@ -71,10 +71,10 @@ class CQL(sac.SAC):
             observation_space: of one environment, see `SpaceEncoder` for the kinds.
             action_space: of one environment, a Box of floats with bounds.
             seed: of weights and draws.
-            network: as of `SAC.create`.
+            network: as in `SAC.create`.
 
         Returns:
-            A `CQLAgent` that learned nothing yet.
+            An untrained `CQLAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
@@ -160,8 +160,8 @@ class CQLAgent(sac.SACAgent):
 class DiscreteCQL(dqn.DQN):
     """Hyper-parameters of conservative Q-learning for Discrete actions.
 
-    It is `DQN`, whose attributes it has, but that to the loss of each transition is
-    added
+    It is `DQN`, with its attributes, except that the loss of each transition has the
+    added term
 
         conservative_weight * (log sum_b exp(Q(s, b)) - Q(s, a))
 

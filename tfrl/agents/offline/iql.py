@@ -1,4 +1,4 @@
-"""Implicit Q-learning: offline, from actions of the data alone."""
+"""Implicit Q-learning: offline, only from actions in the data."""
 
 import dataclasses
 from typing import Any, ClassVar, Self
@@ -32,10 +32,10 @@ class IQL:
 
         sum_i mean(weights * (r + discount * V(s') - Q_i(s, a))^2)
 
-    after which the copy Q' follows: Q' <- tau * Q + (1 - tau) * Q'. No action is valued
-    that the data do not hold. Policy and values are one `ActorCriticPolicy`, with which
-    another learner can go on; continuous actions are drawn from a normal distribution
-    of a learned deviation, and clipped to the bounds.
+    after which the copy Q' follows: Q' <- tau * Q + (1 - tau) * Q'. Only actions in the
+    data are valued. Policy and values are one `ActorCriticPolicy`, with which another
+    learner can continue; continuous actions are drawn from a normal distribution with a
+    learned deviation, and clipped to the bounds.
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
@@ -49,7 +49,7 @@ class IQL:
         activation: of policy, values and critics.
         squash: squash continuous actions by tanh instead of clipping them.
         log_std: initial log standard deviation of continuous actions.
-        normalize_observations: keep moments of all Boxes observed but images.
+        normalize_observations: keep moments of all observed Boxes except images.
 
     Example:
         >>> agent = IQL(hidden_units=(8,)).create(
@@ -102,12 +102,12 @@ class IQL:
             observation_space: of one environment, see `SpaceEncoder` for the kinds.
             action_space: of one environment, see `action_head` for the kinds.
             seed: of the weights.
-            network: a Keras model of your own, or a function of both spaces that
-                returns one: from observations to a pair of the head's parameters and
-                values; see `ActorCriticPolicy.create`. The critics stay ours.
+            network: your own Keras model, or a function of both spaces that returns
+                one: from observations to a pair of the head's parameters and values;
+                see `ActorCriticPolicy.create`. The critics stay the agent's.
 
         Returns:
-            An `IQLAgent` that learned nothing yet.
+            An untrained `IQLAgent`.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

@@ -1,4 +1,4 @@
-"""TD3 with behaviour cloning: offline, by one term more in the policy's loss."""
+"""TD3 with behaviour cloning: offline, with one more term in the policy's loss."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from tfrl.policies import critics
 class TD3BC(td3.TD3):
     """Hyper-parameters of TD3 with behaviour cloning.
 
-    It is `TD3`, whose attributes it has, but that the policy takes steps on
+    It is `TD3`, with its attributes, except that the policy takes steps on
 
         mean((pi(s) - a)^2) - lambda * mean(Q_1(s, pi(s)))
         lambda = alpha / mean(|Q_1(s, pi(s))|)

@@ -1,1 +1,1 @@
-"""Agents that learn from what they just played themselves."""
+"""Agents that learn from what they have just played."""

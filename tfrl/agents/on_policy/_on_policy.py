@@ -14,13 +14,13 @@ from tfrl.schedules import progress as progresses
 
 
 class OnPolicyAgent(pytree.PyTreeNode):
-    """What learns from trajectories of its own policy; the base of such agents.
+    """Base of agents that learn from trajectories of their own policy.
 
         loss = policy loss + value_coefficient * value loss
                - entropy_coefficient * entropy
 
-    The policy loss is the mean of `-log_prob * advantages`. A subclass says what else
-    it is, by `_policy_losses`, and what the advantages are, by `_advantages`.
+    The policy loss is the mean of `-log_prob * advantages`. A subclass may change it in
+    `_policy_losses`, and the advantages in `_advantages`.
 
     Attributes:
         policy: the `ActorCriticPolicy`, or `RecurrentPolicy`.
@@ -36,7 +36,7 @@ class OnPolicyAgent(pytree.PyTreeNode):
 
     @property
     def needs_log_probs(self) -> bool:
-        """Whether a trajectory is to have log-probabilities; trainers ask for it."""
+        """Whether trajectories must have log-probabilities; trainers ask for it."""
         return False
 
     def update(
@@ -47,25 +47,25 @@ class OnPolicyAgent(pytree.PyTreeNode):
     ) -> tuple[Self, dict]:
         """Learns from a trajectory.
 
-        A brief update is one compiled call. A longer one, on images or by a large
-        network, is made of calls of a fraction of a second, between which Python takes
-        notice of signals; nothing is learned by an update that is interrupted, and the
-        agent stays what it was.
+        A brief update is one compiled call. A longer one, on images or with a large
+        network, consists of calls of a fraction of a second, between which Python
+        handles signals; an interrupted update learns nothing, and the agent stays what
+        it was.
 
         Args:
-            trajectory: `[T, N]`; keep T and N, since others are compiled anew.
-            progress: what hyper-parameters that are schedules follow; that in context
-                if None.
+            trajectory: `[T, N]`; keep T and N, since each new size is compiled anew.
+            progress: what scheduled hyper-parameters follow; the one in context if
+                None.
 
         Returns:
             The new agent, and an info: float32 scalars averaged over the gradient steps
             taken.
 
         Raises:
-            TypeError: if `trajectory` is none.
+            TypeError: if `trajectory` is not one.
             ValueError: if the rows of a gradient step do not divide T * N, or the
                 replicas cannot share them evenly; if what the policy remembered, or a
-                log-probability that is asked for, is missing.
+                required log-probability, is missing.
         """
         config, policy = self.config, self.policy
         trajectory = self._given(f"{type(config).__name__}.update", trajectory)

@@ -42,13 +42,13 @@ class OneStep:
             n_steps: steps per environment and trajectory, T; with it and `n_envs`,
                 replicas that cannot share the rows are found before the first update.
             seed: of the weights.
-            network: a Keras model of your own, or a function of both spaces that
-                returns one: from observations to a pair of the head's parameters and
-                values; see `ActorCriticPolicy.create`, and `RecurrentPolicy.create`
-                where there is a memory.
+            network: your own Keras model, or a function of both spaces that returns
+                one: from observations to a pair of the head's parameters and values;
+                see `ActorCriticPolicy.create`, and `RecurrentPolicy.create` where there
+                is a memory.
 
         Returns:
-            An agent that learned nothing yet.
+            An untrained agent.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.

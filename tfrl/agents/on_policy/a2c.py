@@ -22,24 +22,24 @@ class A2C(_settings.OneStep):
 
     Attributes:
         gamma: discount factor per step.
-        lambda_: 1 trusts the rewards of the trajectory, less leans on the values.
+        lambda_: 1 trusts the rewards of the trajectory, less relies on the values.
         learning_rate: of RMSProp: a number, or a schedule of `tfrl.schedules` or Keras.
         learning_rate_schedule: `"linear"` lets the number fall to 0 over the run.
         decay: of the mean of squared gradients, of RMSProp.
         eps: under the root of that mean.
-        value_coefficient: weight of the value loss, which is halved: 1.0 is what the
-            default of Stable-Baselines3, 0.5, is there.
-        entropy_coefficient: weight of the entropy bonus: a number or a schedule; as in
-            OpenAI's Baselines, for policies that stay random for longer, where
-            Stable-Baselines3 has 0.
+        value_coefficient: weight of the value loss, which is halved: 1.0 here equals
+            Stable-Baselines3's default of 0.5.
+        entropy_coefficient: weight of the entropy bonus: a number or a schedule. The
+            default is that of OpenAI's Baselines, for policies that stay random for
+            longer; Stable-Baselines3 has 0.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         normalize_observations: by running moments that are saved with the agent.
         hidden_units: of the actor and of the critic.
         activation: of both.
         squash: squash continuous actions by tanh instead of clipping them.
         log_std: initial log standard deviation of continuous actions.
-        memory: "gru", "lstm", "own" or None, as of `PPO`.
-        memory_units: as of `PPO`.
+        memory: "gru", "lstm", "own" or None, as in `PPO`.
+        memory_units: as in `PPO`.
 
     Example:
         >>> agent = A2C().create(

@@ -14,7 +14,8 @@ from tfrl.core import pytree, records
 class IMPALA(_settings.OneStep):
     """Hyper-parameters of the importance-weighted actor-learner.
 
-    Who acted may be some updates behind who learns: V-trace corrects for it by
+    The policy that acted may be some updates behind the one that learns: V-trace
+    corrects for this with
 
         rhos = policy(actions) / policy that acted(actions)
 
@@ -24,21 +25,21 @@ class IMPALA(_settings.OneStep):
                - entropy_coefficient * mean(entropy)
         A[t] = min(clip_pg_rho, rhos[t]) * (rewards[t] + gamma * v[t + 1] - V[t])
 
-    where v are the targets of `tfrl.ops.vtrace`. Trajectories are to have the
-    `log_probs` of their actions when these were taken; trainers see to it.
+    where v are the targets of `tfrl.ops.vtrace`. Trajectories must have the `log_probs`
+    of their actions as they were taken; trainers ensure this.
 
     Attributes:
         gamma: discount factor per step.
-        lambda_: of V-trace: 1 trusts the rewards, less leans on the values.
-        clip_rho: largest ratio that weighs a temporal difference; the less, the nearer
-            are the values to those of who acted.
+        lambda_: of V-trace: 1 trusts the rewards, less relies on the values.
+        clip_rho: largest ratio that weighs a temporal difference; the smaller, the
+            nearer the values are to those of the policy that acted.
         clip_pg_rho: largest ratio that weighs an advantage.
         learning_rate: of RMSProp: a number, or a schedule of `tfrl.schedules` or Keras.
         learning_rate_schedule: `"linear"` lets the number fall to 0 over the run.
         decay: of the mean of squared gradients, of RMSProp.
-        eps: under the root of that mean. The authors' program has 0.1 there, and a mean
-            that starts at 1 and not at 0, for gradients that are summed over all rows;
-            here they are averaged, and smaller by as much.
+        eps: under the root of that mean. The authors' program uses 0.1, and a mean that
+            starts at 1 and not at 0, for gradients that are summed over all rows; here
+            they are averaged, and smaller by as much.
         value_coefficient: weight of the value loss, which is halved.
         entropy_coefficient: weight of the entropy bonus: a number or a schedule.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
@@ -47,9 +48,9 @@ class IMPALA(_settings.OneStep):
         activation: of both.
         squash: squash continuous actions by tanh instead of clipping them.
         log_std: initial log standard deviation of continuous actions.
-        memory: "gru", "lstm", "own" or None, as of `PPO`. What was remembered before
-            the first step is taken as it was.
-        memory_units: as of `PPO`.
+        memory: "gru", "lstm", "own" or None, as in `PPO`. The state remembered before
+            the first step is used as it was.
+        memory_units: as in `PPO`.
 
     Example:
         >>> agent = IMPALA().create(
@@ -123,7 +124,7 @@ class IMPALAAgent(_on_policy.OnPolicyAgent):
 
     @property
     def needs_log_probs(self) -> bool:
-        """Whether a trajectory is to have log-probabilities: yes."""
+        """Whether trajectories must have log-probabilities: yes."""
         return True
 
     def _advantages(

@@ -21,7 +21,7 @@ class PolicyGradient(_settings.OneStep):
 
     Attributes:
         gamma: discount factor per step.
-        lambda_: 1 is REINFORCE with a baseline, less leans on the values.
+        lambda_: 1 is REINFORCE with a baseline, less relies on the values.
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         value_coefficient: weight of the value loss, which is halved.
         entropy_coefficient: weight of the entropy bonus: a number or a schedule.

@@ -35,25 +35,25 @@ class PPO:
             1.5 times this; None never stops.
         normalize_advantages: to mean 0 and standard deviation 1 per minibatch.
         normalize_observations: by running moments that are saved with the agent.
-        normalize_rewards: by the running spread of the returns, saved likewise.
+        normalize_rewards: by the running spread of the returns, also saved.
         hidden_units: of the actor and of the critic.
         activation: of both.
         squash: squash continuous actions by tanh instead of clipping them.
         log_std: initial log standard deviation of continuous actions.
         memory: "gru" or "lstm" for an actor and a critic that remember their episode,
-            before the `hidden_units`; "own" for the memory of a `network` of your own,
-            see `tfrl.policies.RecurrentPolicy.create`; None for none. Minibatches are
-            then whole sequences, each of one environment: `minibatch_size` is `n_steps`
+            before the `hidden_units`; "own" for the memory of your own `network`, see
+            `tfrl.policies.RecurrentPolicy.create`; None for none. Minibatches are then
+            whole sequences, each of one environment: `minibatch_size` is `n_steps`
             times a number that divides `n_envs`.
-        memory_units: of either memory, or how many numbers one's own remembers.
+        memory_units: of either memory, or how many numbers your own remembers.
         noise_steps: for how many steps continuous exploration is one function of the
-            state (gSDE), see `tfrl.policies.StateNoisePolicy`; `log_std` is then that
+            state (gSDE), see `tfrl.policies.StateNoisePolicy`; `log_std` then applies
             where features are of size 1: their number F is divided out, so that 0 here
-            is a `log_std_init` of -log(F) / 2 in Stable-Baselines3, -2.1 of 64. None
+            is a `log_std_init` of -log(F) / 2 in Stable-Baselines3, -2.1 for 64. None
             draws anew in each step.
-        vtrace: correct for who acted some updates ago: advantages and values by
-            V-trace, as of `IMPALA`, whose trace `lambda_` is here too. The ratio that
-            is clipped stays that to the policy before the update.
+        vtrace: correct for a policy that acted some updates ago: advantages and values
+            come from V-trace, as in `IMPALA`, with `lambda_` for its trace. The clipped
+            ratio remains the one to the policy before the update.
 
     Example:
         >>> agent = PPO(minibatch_size=4).create(
@@ -119,21 +119,21 @@ class PPO:
             observation_space: of one environment.
             action_space: of one environment.
             seed: of weights and minibatches.
-            network: a Keras model of your own, or a function of both spaces that
-                returns one: from observations to a pair of the head's parameters and
-                values; see `ActorCriticPolicy.create`.
-            n_envs: environments per trajectory, N; to be given where rewards are
+            network: your own Keras model, or a function of both spaces that returns
+                one: from observations to a pair of the head's parameters and values;
+                see `ActorCriticPolicy.create`.
+            n_envs: environments per trajectory, N; required where rewards are
                 normalized.
             n_steps: steps per environment and trajectory, T; with it and `n_envs`,
-                `minibatch_size` is checked now and not at the first update.
+                `minibatch_size` is checked now instead of at the first update.
 
         Returns:
-            A `PPOAgent` that learned nothing yet.
+            An untrained `PPOAgent`.
 
         Raises:
-            ValueError: if `minibatch_size` does not divide T * N, is not that of whole
-                sequences where there is a memory, or cannot be shared evenly by the
-                replicas in scope; or if a count is not positive.
+            ValueError: if `minibatch_size` does not divide T * N, is not a number of
+                whole sequences where there is a memory, or cannot be shared evenly by
+                the replicas in scope; or if a count is not positive.
             TypeError: if a space is of an unsupported kind.
         """
         _settings.check_counts(self, n_envs, n_steps)
@@ -188,7 +188,7 @@ class PPOAgent(_on_policy.OnPolicyAgent):
 
     @property
     def needs_log_probs(self) -> bool:
-        """Whether trajectories are to have log-probabilities: with `vtrace`."""
+        """Whether trajectories must have log-probabilities: with `vtrace`."""
         return self.config.vtrace
 
     def _advantages(

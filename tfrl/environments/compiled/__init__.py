@@ -1,8 +1,8 @@
 """Environments of tensors: thousands of copies step in one compiled program.
 
-Here are what such an environment is, games and control problems of that kind, and
-wrappers around them. They are pure functions: states go in and come out, and chance is
-an argument.
+Here are the protocol of such environments, games and control problems that follow it,
+and wrappers around them. They are pure functions: states go in and come out, and random
+numbers are an argument.
 """
 
 from tfrl.environments.compiled.acrobot import Acrobot

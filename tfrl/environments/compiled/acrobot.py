@@ -1,4 +1,4 @@
-"""Two links that hang from a joint, to be swung up by a motor between them."""
+"""Two links hanging from a joint, to be swung up by a motor between them."""
 
 import math
 from typing import Any, ClassVar
@@ -28,14 +28,13 @@ class Acrobot(_classic.ClassicControl):
     to it, and their velocities, within 4 pi and 9 pi; each is from -0.1 to 0.1 at
     first. Observations are `[N, 6]`, cos a, sin a, cos b, sin b, and the velocities.
     Actions are 0, 1 and 2 for the torques -1, 0 and 1. An episode ends where the free
-    end is above 1, which costs 0; each step before costs 1. Gymnasium counts in
-    float64: a step from the same state is equal up to the rounding of float32, which
-    very fast turns enlarge, and to the end in float64, in which a state of it is
-    stepped.
+    end is above 1, which costs 0; each step before costs 1. Gymnasium computes in
+    float64: a step from the same state is equal up to float32 rounding, which very fast
+    turns enlarge, and fully where a float64 state is stepped.
 
     Args:
-        book_or_nips: `"book"`, or `"nips"` for the equations as they were printed in
-            the paper first, without the last term of b''.
+        book_or_nips: `"book"`, or `"nips"` for the equations as first printed in the
+            paper, without the last term of b''.
 
     Raises:
         ValueError: if it is neither.

@@ -51,10 +51,10 @@ class BricksState(NamedTuple):
     Attributes:
         ball: `[N, 2]`, row and column.
         before: `[N, 2]`, where it was a step earlier; at first the cell that it comes
-            from, be it beside the board.
-        course: `[N, 2]`, rows and columns that it goes in a step, -1 or 1 each.
+            from, even off the board.
+        course: `[N, 2]`, rows and columns that it moves per step, -1 or 1 each.
         paddle: `[N]`, column of the paddle in the lowest row.
-        bricks: `[N, 3, 10]` bool, those in rows 1 to 3 that are left.
+        bricks: `[N, 3, 10]` bool, the remaining ones in rows 1 to 3.
 
     Example:
         >>> BricksState([[4, 0]], [[3, 1]], [[1, -1]], [4], ()).paddle
@@ -69,13 +69,12 @@ class BricksState(NamedTuple):
 
 
 class Bricks(_Game):
-    """A ball is to be kept from falling, and knocks bricks out of a wall.
+    """A paddle keeps a ball from falling, which knocks bricks out of a wall.
 
-    Actions move the paddle: 0 to the left, 1 not at all, 2 to the right. The ball goes
-    by one cell diagonally and is thrown back by the sides, the top, bricks and the
-    paddle; a paddle that moves sends it the way it moves. Each brick is a reward of 1.
-    When all are gone there is a new wall. The episode ends when the ball passes the
-    paddle by.
+    Actions move the paddle: 0 to the left, 1 not at all, 2 to the right. The ball moves
+    one cell diagonally and bounces off the sides, the top, bricks and the paddle; a
+    moving paddle sends it the way it moves. Each brick is a reward of 1. When all are
+    gone there is a new wall. The episode ends when the ball passes the paddle.
 
     Observations are `[N, 10, 10, 4]` float32: bricks, where the ball was, the paddle,
     the ball.
@@ -148,8 +147,8 @@ class LanesState(NamedTuple):
 
     Attributes:
         player: `[N, 2]`, row and column.
-        columns: `[N, 8]`, of the thing in each lane, -1 where there is none.
-        courses: `[N, 8]`, columns that it goes at a time, -1 or 1.
+        columns: `[N, 8]`, of the thing in each lane, -1 where it is empty.
+        courses: `[N, 8]`, columns that it moves at a time, -1 or 1.
         gold: `[N, 8]` bool, whether it is to be collected.
         clock: `[N]`, steps until things move, 0 or 1.
 
@@ -169,10 +168,9 @@ class Lanes(_Game):
     """Things cross the board from either side: gold to collect, others to dodge.
 
     Actions do nothing (0), or go left, up, right and down (1 to 4) within the rows 1 to
-    8, the lanes. In a lane is one thing at most; all move every other step, and leave
-    at the end. Each step one enters with probability 0.3 if the lane that is drawn is
-    empty, a third of them gold. Gold is a reward of 1; any other that is touched ends
-    the episode.
+    8, the lanes. A lane holds at most one thing; all move every other step, and leave
+    at the end. Each step one enters with probability 0.3 if the drawn lane is empty; a
+    third of them are gold. Gold is a reward of 1; touching any other ends the episode.
 
     Observations are `[N, 10, 10, 5]` float32: the cells behind things, those ahead when
     they move next, gold, the others, the player.
@@ -277,13 +275,13 @@ class MeteorsState(NamedTuple):
 
 
 class Meteors(_Game):
-    """Rocks fall; a ship is to shoot them and not to be struck.
+    """Rocks fall; a ship must shoot them without being hit.
 
     Actions move the ship left (0), not at all (1) or right (2), or shoot (3), which can
-    be done every third step. A shot goes up by a cell a step, rocks fall by one every
-    other step, and meet in a column, where there is one of each at most: that is a
-    reward of 1. Each step a rock enters with probability 0.25 if the column that is
-    drawn has none. A rock that falls onto the ship ends the episode; others are gone.
+    be done every third step. A shot rises one cell per step, rocks fall one cell every
+    other step; each column has at most one of each, and their meeting is a reward of 1.
+    Each step a rock enters with probability 0.25 if the drawn column has none. A rock
+    that falls onto the ship ends the episode; others disappear.
 
     Observations are `[N, 10, 10, 5]` float32: shots, rocks, rocks that fall next, the
     ship, the ship when it can shoot.

@@ -28,13 +28,13 @@ class BitFlippingState(NamedTuple):
 
 
 class BitFlipping(protocol.CompiledEnv):
-    """Bits, of which each action flips one, until they are those desired.
+    """Bits, of which each action flips one, until they match the desired ones.
 
-    It is `tfrl.environments.goals:BitFlipping-v0` in tensors: every step pays -1, but
-    one that ends with the desired bits, which pays 0 and ends the episode; so do
-    `n_bits` steps, which cut it off. Observations are Dicts of "observation",
-    "achieved_goal" and "desired_goal", each `[N, n_bits]` int8. Bits and goal are
-    uniform over all pairs that differ.
+    It is `tfrl.environments.goals:BitFlipping-v0` in tensors: every step pays -1,
+    except one that reaches the desired bits, which pays 0 and ends the episode;
+    `n_bits` steps cut it off. Observations are Dicts of "observation", "achieved_goal"
+    and "desired_goal", each `[N, n_bits]` int8. Bits and goal are uniform over all
+    pairs that differ.
 
     Args:
         n_bits: how many there are, at least 1.

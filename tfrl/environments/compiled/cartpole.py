@@ -26,8 +26,8 @@ class CartPole(_classic.ClassicControl):
     of the pole and M = 1.1 of both, l = 0.5, g = 9.8, in Euler steps of 0.02 s. State
     and observations are `[N, 4]` float32: position, velocity, angle and angular
     velocity, each from -0.05 to 0.05 at first. An episode ends beyond 2.4 or 12
-    degrees. Gymnasium counts in float64: a step from the same state is equal up to the
-    rounding of float32.
+    degrees. Gymnasium computes in float64: a step from the same state is equal up to
+    float32 rounding.
 
     Args:
         sutton_barto_reward: -1 for the step that ends an episode and 0 for others,

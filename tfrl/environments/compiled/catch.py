@@ -1,4 +1,4 @@
-"""A ball falls, and a paddle is to be where it lands."""
+"""A ball falls, and a paddle must be where it lands."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,7 +29,7 @@ class CatchState(NamedTuple):
 
 
 class Catch(protocol.CompiledEnv):
-    """A ball falls by a row a step from a random column; a paddle is to catch it.
+    """A ball falls one row per step from a random column; a paddle must catch it.
 
     Actions move the paddle, which begins in the middle: 0 to the left, 1 not at all, 2
     to the right. In the lowest row the episode ends, with a reward of 1 if the paddle
@@ -42,7 +42,7 @@ class Catch(protocol.CompiledEnv):
 
     Raises:
         TypeError: if one is no int.
-        ValueError: if one is less.
+        ValueError: if one is too small.
 
     References:
         Osband et al., 2020, Behaviour Suite for Reinforcement Learning, "Catch".

@@ -1,4 +1,4 @@
-"""What is wrong with a compiled environment, told before it plays."""
+"""What is wrong with a compiled environment, found before it plays."""
 
 import inspect
 import operator
@@ -34,11 +34,10 @@ def check_compiled(
 ) -> None:
     """Raises unless an environment keeps to the contract of `CompiledEnv`.
 
-    Both functions are traced: shapes are static and those of the spaces, states have
-    one form, nothing is asked of Python or of variables, TensorFlow draws no number.
-    All of a state has the axis of the copies, but for what wrappers keep. What Python
-    draws, as by `np.random`, is not seen: it would be one number for good, that of the
-    trace.
+    Both functions are traced: shapes are static and match the spaces, states keep their
+    form, neither Python nor variables are used, TensorFlow draws no number. All of a
+    state has the axis of the copies, except for what wrappers keep. Draws in Python, as
+    by `np.random`, are not detected: they would be constants from the trace.
 
     Then three copies play samples of the action space, whatever a mask says:
     observations are elements of their space, and rewards are finite.
@@ -49,7 +48,7 @@ def check_compiled(
         seed: of the actions and of the noise.
 
     Raises:
-        TypeError: if it is none, or a number is no int.
+        TypeError: if it is not one, or a number is no int.
         ValueError: with the first thing that is wrong, or if a number is below 0.
 
     Example:

@@ -1,4 +1,4 @@
-"""A walker among walls that is to find a goal."""
+"""A walker among walls that must find a goal."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,10 +32,10 @@ class GridWorldState(NamedTuple):
 class GridWorld(protocol.CompiledEnv):
     """A walker looks for a goal in four rooms or a maze; both begin anywhere.
 
-    Actions go up, right, down and left (0 to 3); into a wall they go nowhere. At the
-    goal the episode ends with a reward of 1, all other rewards are 0. The walls are the
-    same in all episodes, those around the board included; walker and goal are drawn
-    anew, in two cells without a wall.
+    Actions go up, right, down and left (0 to 3); a wall blocks them. At the goal the
+    episode ends with a reward of 1; all other rewards are 0. The walls, including those
+    around the board, are the same in all episodes; walker and goal are drawn anew, in
+    two cells without a wall.
 
     Args:
         layout: "four_rooms", two walls with two doors each, or "maze", with one way

@@ -1,4 +1,4 @@
-"""Environments of JAX as compiled environments, and those converted once, on disk."""
+"""JAX environments as compiled environments, and converted ones saved on disk."""
 
 import functools
 import pathlib
@@ -20,20 +20,20 @@ _FACTS, _SAVED = "environment.json", "model"
 class JaxEnv(protocol.CompiledEnv):
     """What `from_jax_env` and `load_jax_env` return.
 
-    The state is a flat tuple: the leaves of the original's, each `[N, ...]`, and of
-    typed keys their `jax.random.key_data`. A key of JAX, uint32 `[2]`, is made of three
+    The state is a flat tuple: the leaves of the original's, each `[N, ...]`, and for
+    typed keys their `jax.random.key_data`. A JAX key, uint32 `[2]`, is made of three
     uniform numbers: the first 23 binary digits of each are 69, of which the key has 64.
-    Whatever takes no key draws no numbers.
+    Functions without a key draw no numbers.
 
-    It begins anew only in `AutoReset`, has no gradients, and draws no pictures.
+    It resets only within `AutoReset`, has no gradients, and renders no pictures.
 
     Args:
         programs: gives for a number of copies the two programs of tensors.
         facts: both spaces, whether a reset and a step take a key, the shapes of the
-            state, and for how many copies it is, None for any.
+            state, and the number of copies it is for, None for any.
 
     Attributes:
-        n_copies: for how many copies it is alone, None for any.
+        n_copies: the only number of copies it works for, None for any.
 
     Example:
         >>> isinstance(JaxEnv, type) and issubclass(JaxEnv, protocol.CompiledEnv)
@@ -67,7 +67,7 @@ class JaxEnv(protocol.CompiledEnv):
         """Steps every copy, see `CompiledEnv.step`.
 
         Raises:
-            TypeError: if actions are of another kind than those of the space.
+            TypeError: if actions are of another kind than the space's.
             ValueError: if they, or the state, have other shapes; if the number of
                 copies is unknown, or another than it is for.
         """
@@ -176,41 +176,42 @@ def from_jax_env(
     action_space: spaces.Space | None = None,
     platforms: tuple[str, ...] | None = None,
 ) -> JaxEnv:
-    """Returns a compiled environment that steps as one of JAX does.
+    """Returns a compiled environment that steps as a JAX environment does.
 
     Its functions become TensorFlow's by `jax2tf`, once for each number of copies: they
-    run inside of a `tf.function`, under XLA and in its loops, and nothing is asked of
-    Python. It never begins anew by itself: put it in `AutoReset`.
+    run inside a `tf.function`, under XLA and in its loops, without Python. It never
+    resets itself: put it in `AutoReset`.
 
-    - Of gymnax it is `reset_env` and `step_env`, and `is_truncated` where there is
-      one. What ends only because of `params.max_steps_in_episode` is truncated, all
-      else terminated.
-    - Of Brax and MuJoCo Playground it is `reset` and `step`; an `AutoResetWrapper`
-      around it is left out. What an `EpisodeWrapper` tells as `truncation` is
+    - Of gymnax it uses `reset_env` and `step_env`, and `is_truncated` where there is
+      one. Episodes that end only because of `params.max_steps_in_episode` are
+      truncated, all others terminated.
+    - Of Brax and MuJoCo Playground it uses `reset` and `step`, without an
+      `AutoResetWrapper` around it. What an `EpisodeWrapper` reports as `truncation` is
       truncated. Actions are from -1 to 1.
-    - A pair of functions is `reset(key) -> (state, observations)` and
-      `step(key, state, action) -> (state, observations, reward, terminated,
-      truncated)`, of one copy each.
+    - A pair of functions is `reset(key) -> (state, observations)` and `step(key, state,
+      action) -> (state, observations, reward, terminated, truncated)`, of one copy
+      each.
 
     Args:
         env: the environment, or the pair of functions.
         params: of gymnax, `env.default_params` if None.
-        observation_space: of one copy, that of the original if None; a pair of
-            functions, and an environment that tells another than it shows, need one.
-            A Box takes the dtype that is shown, a Discrete is int64.
+        observation_space: of one copy, that of the original if None; required for a
+            pair of functions, and for an environment whose own does not match its
+            observations. A Box takes the dtype of the observations, a Discrete is
+            int64.
         action_space: likewise, a Discrete or a Box.
-        platforms: what it is compiled for, such as ("cpu", "cuda", "tpu"); where this
-            process runs JAX if None.
+        platforms: what it is compiled for, such as ("cpu", "cuda", "tpu"); None for the
+            one on which this process runs JAX.
 
     Returns:
         The environment.
 
     Raises:
         ImportError: if JAX is missing; `tfrl[jax]` installs it.
-        TypeError: if `env` is nothing of these; if its functions cannot be traced by
-            JAX, as shapes depend on values, or ask Python.
-        ValueError: if what it shows is not of the observation space, or what a step
-            makes of a state is none.
+        TypeError: if `env` is none of these; if JAX cannot trace its functions, because
+            shapes depend on values or Python is called.
+        ValueError: if observations are outside their space, or a step turns a state
+            into something else.
 
     Example:
         >>> import gymnax  # doctest: +SKIP

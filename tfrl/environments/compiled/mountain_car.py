@@ -54,11 +54,11 @@ class MountainCar(_Valley):
     with the velocity kept within 0.07, the position from -1.2, where the car stops, to
     0.6. State and observations are `[N, 2]` float32: position, from -0.6 to -0.4 at
     first, and velocity, 0. Actions are 0 (to the left), 1 (nothing) and 2 (to the
-    right). Each step costs 1; an episode ends at the position 0.5. Gymnasium counts in
-    float64: a step from the same state is equal up to the rounding of float32.
+    right). Each step costs 1; an episode ends at the position 0.5. Gymnasium computes
+    in float64: a step from the same state is equal up to float32 rounding.
 
     Args:
-        goal_velocity: how fast the car has to be there at least.
+        goal_velocity: least velocity of the car at the goal.
 
     Raises:
         TypeError: if it is no number.
@@ -102,7 +102,7 @@ class MountainCarContinuous(_Valley):
     step costs `0.1 action^2`; an episode ends at the position 0.45, which earns 100.
 
     Args:
-        goal_velocity: how fast the car has to be there at least.
+        goal_velocity: least velocity of the car at the goal.
 
     Raises:
         TypeError: if it is no number.

@@ -23,9 +23,9 @@ class Pendulum(_classic.ClassicControl):
     with the action within -2 and 2 for the torque and the speed kept within 8. The
     state is `[N, 2]` float32, angle (0 is upright) and speed, anywhere and within 1 at
     first; observations are `[N, 3]`, cosine and sine of the angle, and speed. Rewards
-    are of the state before the step. No episode ends. Gymnasium counts in float64: a
-    step from the same state is equal up to the rounding of float32. Its angle grows
-    with every turn, here it is kept within pi, so that it stays as exact.
+    are of the state before the step. No episode ends. Gymnasium computes in float64: a
+    step from the same state is equal up to float32 rounding. Its angle grows with every
+    turn; here it is kept within pi, so that it stays as exact.
 
     Args:
         g: acceleration of gravity.

@@ -1,4 +1,4 @@
-"""What a compiled environment is: pure functions of tensors, of many copies."""
+"""What a compiled environment is: pure functions of tensors, for many copies."""
 
 import abc
 import numbers
@@ -16,13 +16,13 @@ class CompiledStep(NamedTuple):
 
     Attributes:
         state: nest of `[N, ...]`, for the next step.
-        observations: nest of `[N, *shape]`, what is seen now; of copies that began a
-            new episode its first observation.
+        observations: nest of `[N, *shape]`, what is seen now; for copies that began a
+            new episode, its first observation.
         rewards: `[N]` float32.
         terminated: `[N]` bool, the episode truly ended.
         truncated: `[N]` bool, the episode was cut off.
-        final_observations: nest of `[N, *shape]`, the successors themselves: those of
-            an episode's end too.
+        final_observations: nest of `[N, *shape]`, the successors themselves, also at an
+            episode's end.
 
     Example:
         >>> CompiledStep((), [1.0], [0.5], [False], [False], [1.0]).rewards
@@ -43,22 +43,22 @@ class CompiledEnv(abc.ABC):
         state, observations = env.reset(seed, n)
         state, observations, ... = env.step(state, actions, noise)
 
-    Both run eagerly, in a `tf.function` and inside of XLA, on any device: shapes are
-    static and nothing is asked of Python. All chance comes in as an argument, uniform
-    numbers that are drawn for many steps at once:
+    Both run eagerly, in a `tf.function` and inside XLA, on any device: shapes are
+    static and Python is not called. All randomness comes in as an argument, uniform
+    numbers drawn for many steps at once:
 
         noise = env.draw(seed, (n_steps, n))    # of step t: noise[t]
 
     A subclass has both spaces, `n_noise`, `initial` and `step`, and `frame` if it is to
-    be drawn and recorded. By itself it goes on where an episode has ended, as
+    be rendered and recorded. By default it continues where an episode has ended, as
     Gymnasium's do: `observations` and `final_observations` are the same. `TimeLimit`
     and `AutoReset` do what their names say.
 
     Attributes:
         observation_space: of one copy.
         action_space: of one copy.
-        n_noise: how many numbers `initial` and `step` take for each copy at most.
-        n_step_noise: how many of them `step` reads, the first, so at most `n_noise`;
+        n_noise: most random numbers that `initial` and `step` take for each copy.
+        n_step_noise: how many of them, the first ones, `step` reads, at most `n_noise`;
             None for all. Where they are fewer, `AutoReset` draws fewer.
 
     Example:
@@ -105,8 +105,8 @@ class CompiledEnv(abc.ABC):
 
         Args:
             state: as `initial` or `step` returned it.
-            actions: nest of `[N, *shape]` of the action space; those of Discrete count
-                from its `start`.
+            actions: nest of `[N, *shape]` of the action space; Discrete ones count from
+                its `start`.
             noise: `[N, n_noise]` float32, uniform in (0, 1).
 
         Returns:
@@ -125,10 +125,10 @@ class CompiledEnv(abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} draws no pictures")
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any) -> tf.Tensor:
-        """Returns what it pays to have achieved one goal where another was desired.
+        """Returns the reward for achieving one goal where another was desired.
 
-        That is what `Replayed(relabel=...)` asks for, of an environment whose
-        observations are Dicts with "achieved_goal" and "desired_goal".
+        `Replayed(relabel=...)` needs it, for an environment whose observations are
+        Dicts with "achieved_goal" and "desired_goal".
 
         Args:
             achieved_goal: `[n, *goal_shape]`.
@@ -146,7 +146,7 @@ class CompiledEnv(abc.ABC):
         """Returns noise for `step`, `[*shape, n_noise]`.
 
         Args:
-            seed: int, int32 `[2]`, or None for one of TensorFlow's generator.
+            seed: int, int32 `[2]`, or None for one from TensorFlow's generator.
             shape: such as `(n,)`, or `(n_steps, n)` for many steps at once.
         """
         return draws.uniform([*shape, self.n_noise], seed, tf.float32)
@@ -155,7 +155,7 @@ class CompiledEnv(abc.ABC):
         """Begins an episode in each of `n` copies.
 
         Args:
-            seed: int, int32 `[2]`, or None for one of TensorFlow's generator.
+            seed: int, int32 `[2]`, or None for one from TensorFlow's generator.
             n: number of copies.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Compiled environments as vectors of Gymnasium, for everything else that plays."""
+"""Compiled environments as Gymnasium vectors, for everything else that plays."""
 
 import functools
 import inspect
@@ -32,24 +32,24 @@ from tfrl.environments.compiled import wrappers as wrapping
 
 
 class CompiledVectorEnv(VectorEnv):
-    """Copies of a compiled environment as a vector of Gymnasium; see `as_vector_env`.
+    """Copies of a compiled environment as a Gymnasium vector; see `as_vector_env`.
 
     Where `AutoReset` is part of the environment, episodes follow each other within a
     step (`AutoresetMode.SAME_STEP`, with the true last observations in
     `info["final_obs"]`), else the caller resets (`AutoresetMode.DISABLED`), copy by
     copy with `reset(options={"reset_mask": ended})`.
 
-    All that changes are arrays, captured and restored by
+    All changing state is in arrays, captured and restored by
     `tfrl.environments.capture` and `restore`.
 
     Args:
         env: the environment.
         n_envs: number of copies, at least 1.
-        seed: of all chance, until `reset` is given another.
+        seed: of all randomness, until `reset` is given another.
         render_mode: "rgb_array" to draw, or None.
 
     Attributes:
-        compiled: the environment, for who plays it inside of a graph.
+        compiled: the environment, for playing it inside a graph.
 
     Example:
         >>> from tfrl.environments import compiled
@@ -140,15 +140,16 @@ class CompiledVectorEnv(VectorEnv):
         """Begins an episode in every copy, or in those that a mask chooses.
 
         Args:
-            seed: of all chance from now on, an int or a list of them; None goes on.
+            seed: of all randomness from now on, an int or a list of them; None
+                continues.
             options: `"reset_mask"`, `[N]` bool, where episodes begin anew; for
-                environments that do not reset by themselves.
+                environments that do not reset themselves.
 
         Returns:
-            What all copies show, nest of `[N, *shape]`, and an empty dict.
+            Observations of all copies, nest of `[N, *shape]`, and an empty dict.
 
         Raises:
-            ValueError: if an argument is off.
+            ValueError: if an argument is invalid.
         """
         if seed is not None:
             self._seed_anew(seed)
@@ -177,10 +178,10 @@ class CompiledVectorEnv(VectorEnv):
             actions: nest of `[N, *shape]`.
 
         Returns:
-            Observations, rewards, terminated, truncated and info, as of `VectorEnv`.
+            Observations, rewards, terminated, truncated and info, as in `VectorEnv`.
 
         Raises:
-            ValueError: if the actions are of another space, or before a `reset`.
+            ValueError: if the actions do not fit the space, or before a `reset`.
         """
         self._check_begun("step")
         self._state, self._seen, last, rewards, terminated, truncated = self._play(
@@ -197,7 +198,7 @@ class CompiledVectorEnv(VectorEnv):
         return self._shown(), rewards, terminated, truncated, info
 
     def render(self) -> tuple[np.ndarray, ...] | None:
-        """Returns a picture of each copy, `[height, width, 3]` uint8, if it draws."""
+        """Returns a picture of each copy, `[height, width, 3]` uint8, if it renders."""
         if self.render_mode is None:
             return None
         self._check_begun("render")
@@ -208,12 +209,12 @@ class CompiledVectorEnv(VectorEnv):
         )
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        """Returns what goals pay, `[n]`; see `CompiledEnv.compute_reward`.
+        """Returns the rewards of goals, `[n]`; see `CompiledEnv.compute_reward`.
 
         Args:
             achieved_goal: `[n, *goal_shape]`.
             desired_goal: `[n, *goal_shape]`.
-            info: not looked at.
+            info: ignored.
         """
         del info
         given = map(tf.convert_to_tensor, (achieved_goal, desired_goal))
@@ -264,15 +265,15 @@ def as_vector_env(
     seed: int = 0,
     render_mode: str | None = None,
 ) -> CompiledVectorEnv:
-    """Makes copies of a compiled environment a vector environment of Gymnasium.
+    """Makes copies of a compiled environment a Gymnasium vector environment.
 
-    All copies step in one call of a compiled function; NumPy arrays go in and come
-    out. So `Trainer`, `evaluate`, videos and everything else of Gymnasium can play it.
+    All copies step in one call of a compiled function; NumPy arrays go in and come out.
+    So `Trainer`, `evaluate`, videos and everything else for Gymnasium can play it.
 
     Args:
-        env: the environment, best in `AutoReset`; see `CompiledVectorEnv`.
+        env: the environment, preferably in `AutoReset`; see `CompiledVectorEnv`.
         n_envs: number of copies, at least 1.
-        seed: of all chance, until `reset` is given another.
+        seed: of all randomness, until `reset` is given another.
         render_mode: "rgb_array" to draw by `env.frame`, or None.
 
     Returns:
@@ -281,8 +282,8 @@ def as_vector_env(
 
     Raises:
         TypeError: if `env` is no `CompiledEnv`, or a number of another kind.
-        ValueError: if `check_compiled` finds fault with it without playing, or an
-            argument is off.
+        ValueError: if `check_compiled` finds a fault without playing it, or an argument
+            is invalid.
 
     Example:
         >>> from tfrl.environments import compiled
@@ -303,19 +304,19 @@ def make_compiled(
 ) -> CompiledVectorEnv:
     """Makes `n_envs` copies of a compiled environment by its name, as `make_vec` does.
 
-    They stand in a `TimeLimit` as it is registered, then in `wrappers`, and in
-    `AutoReset` if no wrapper is.
+    They are put in a `TimeLimit` as registered, then in `wrappers`, and in `AutoReset`
+    if no wrapper is one.
 
     Args:
-        env_id: a name such as "CartPole-v1" (an unknown one is answered with all), one
-            of a library of JAX such as "gymnax/Breakout-MinAtar", "brax/ant" or
-            "playground/CartpoleBalance", or what makes an environment: a class, or a
-            function that can be imported.
+        env_id: a name such as "CartPole-v1" (an error for an unknown one lists all),
+            one of a JAX library such as "gymnax/Breakout-MinAtar", "brax/ant" or
+            "playground/CartpoleBalance", or what makes an environment: a class, or an
+            importable function.
         n_envs: number of copies, at least 1.
-        max_episode_steps: time limit instead of the registered one; what is given as a
-            function has none else.
-        env_kwargs: keyword arguments of the environment; of MuJoCo Playground what
-            differs from its configuration.
+        max_episode_steps: time limit instead of the registered one; an environment
+            given as a function has no other.
+        env_kwargs: keyword arguments of the environment; for MuJoCo Playground, changes
+            to its configuration.
         wrappers: around it, the innermost first: functions of an environment such as
             `functools.partial(FrameStack, n=4)`. Those that belong around `AutoReset`
             follow it: `[AutoReset, EpisodeStatistics]`.

@@ -1,7 +1,6 @@
-"""What is put around a compiled environment: time limits, resets, statistics, scales.
+"""Wrappers of compiled environments: time limits, resets, statistics, scales.
 
-What belongs to one episode stands inside of `AutoReset`, what outlives episodes around
-it:
+Wrappers for one episode go inside `AutoReset`, those that outlive episodes around it:
 
     NormalizeRewards(EpisodeStatistics(AutoReset(TimeLimit(CartPole(), 500))), 0.99)
 """
@@ -34,7 +33,7 @@ class WrappedState(NamedTuple):
 
 
 class Wrapper(protocol.CompiledEnv):
-    """Base class of wrappers of compiled environments; by itself it changes nothing.
+    """Base class of wrappers of compiled environments, which changes nothing.
 
     A subclass overrides what it changes. Its state is that of `env`, or, where it keeps
     something of its own, a `WrappedState`: then it has both `initial` and `step`. One
@@ -48,7 +47,7 @@ class Wrapper(protocol.CompiledEnv):
 
     Raises:
         TypeError: if it is no `CompiledEnv`.
-        ValueError: if its `n_noise` or `n_step_noise` is no such number.
+        ValueError: if its `n_noise` or `n_step_noise` is invalid.
 
     Example:
         >>> class Negated(Wrapper):
@@ -93,8 +92,8 @@ class Wrapper(protocol.CompiledEnv):
 class TimeLimit(Wrapper):
     """Cuts episodes off after `n_steps` steps: they are `truncated`, not `terminated`.
 
-    As Gymnasium's, it says so too of an episode that truly ended in its last step. The
-    state keeps the steps of the running episode, `[N]` int32.
+    Like Gymnasium's, it also reports this for an episode that truly ended in its last
+    step. The state keeps the steps of the running episode, `[N]` int32.
 
     Args:
         env: an environment not yet in `AutoReset`.
@@ -102,7 +101,7 @@ class TimeLimit(Wrapper):
 
     Raises:
         TypeError: if an argument is of another kind.
-        ValueError: if `n_steps` is below 1, or `env` resets by itself.
+        ValueError: if `n_steps` is below 1, or `env` resets itself.
 
     Example:
         >>> env = TimeLimit(tfrl.environments.compiled.CartPole(), 1)
@@ -137,9 +136,9 @@ class TimeLimit(Wrapper):
 class FrameStack(Wrapper):
     """Shows the last `n` observations side by side along the last axis, oldest first.
 
-    `[H, W, C]` becomes `[H, W, C * n]`, a vector `[D]` becomes `[D * n]`, as
-    `tfrl.environments.StackChannels` has it. At the start of an episode its first
-    observation stands for those before it.
+    `[H, W, C]` becomes `[H, W, C * n]`, a vector `[D]` becomes `[D * n]`, as in
+    `tfrl.environments.StackChannels`. At the start of an episode its first observation
+    fills the earlier places.
 
     Args:
         env: an environment not yet in `AutoReset`, whose observations are a Box.
@@ -147,7 +146,7 @@ class FrameStack(Wrapper):
 
     Raises:
         TypeError: if an argument is of another kind, or observations are no Box.
-        ValueError: if `n` is below 1, the Box has no axis, or `env` resets by itself.
+        ValueError: if `n` is below 1, the Box has no axis, or `env` resets itself.
 
     Example:
         >>> env = FrameStack(tfrl.environments.compiled.CartPole(), 3)
@@ -194,18 +193,18 @@ class AutoReset(Wrapper):
     """Begins a new episode in every copy whose episode has ended, within the step.
 
     There the state and `observations` are those of the new episode, `rewards`,
-    `terminated` and `truncated` of the step that ended the old one, and
-    `final_observations` what that step led to. The state has the form of that of `env`.
+    `terminated` and `truncated` those of the step that ended the old one, and
+    `final_observations` what that step led to. The state has the form of `env`'s state.
 
     Noise is taken for a step and for a beginning, one after the other: `n_noise` is
     `env.n_step_noise + env.n_noise`.
 
     Args:
-        env: an environment that does not reset by itself.
+        env: an environment that does not reset itself.
 
     Raises:
         TypeError: if it is no `CompiledEnv`.
-        ValueError: if it resets by itself.
+        ValueError: if it resets itself.
 
     Example:
         >>> env = AutoReset(TimeLimit(tfrl.environments.compiled.CartPole(), 1))
@@ -240,7 +239,7 @@ class AutoReset(Wrapper):
 
 
 class Episodes(NamedTuple):
-    """What `EpisodeStatistics` knows of each copy, all `[N]`.
+    """What `EpisodeStatistics` keeps for each copy, all `[N]`.
 
     Attributes:
         returns: float32, sum of the rewards of the running episode.
@@ -265,8 +264,8 @@ class EpisodeStatistics(Wrapper):
     """Keeps returns and lengths of episodes in the state, see `Episodes`.
 
     Args:
-        env: an environment in `AutoReset`, within which ends would be forgotten. Inside
-            of `NormalizeRewards` it sums rewards as they are.
+        env: an environment in `AutoReset`, inside of which ends would be forgotten.
+            Inside `NormalizeRewards`, statistics sum the original rewards.
 
     Raises:
         TypeError: if it is no `CompiledEnv`.
@@ -334,9 +333,9 @@ class NormalizeObservations(Wrapper):
 
         y = clip((x - mean) / sqrt(variance + 1e-8))
 
-    The moments are those of all observations that were shown until now, these
-    included: `tfrl.stats.RunningMoments` in the state, shared by all copies and kept
-    over ends of episodes. `final_observations` are normalised by the same.
+    The moments are those of all observations shown so far, including these:
+    `tfrl.stats.RunningMoments` in the state, shared by all copies and kept across
+    episodes. `final_observations` are normalised by the same.
 
     Args:
         env: an environment in `AutoReset`, whose observations are a Box.
@@ -407,8 +406,8 @@ class NormalizeRewards(Wrapper):
         R[t] = rewards[t] + gamma * R[t - 1], anew in each episode
         scaled[t] = clip(rewards[t] / sqrt(Var[R] + 1e-8))
 
-    as `tfrl.stats.ReturnScale` does, the variance being of all R of all copies until
-    now. It is shared by the copies and kept over ends of episodes.
+    as `tfrl.stats.ReturnScale` does, with the variance of all R of all copies so far.
+    It is shared by the copies and kept across episodes.
 
     Args:
         env: an environment in `AutoReset`.
@@ -468,12 +467,12 @@ class NormalizeRewards(Wrapper):
         )
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any) -> tf.Tensor:
-        """Raises a NotImplementedError: the scale is known within a step alone."""
+        """Raises a NotImplementedError: the scale is known only within a step."""
         raise NotImplementedError("NormalizeRewards does not reward goals")
 
 
 def layers(env: protocol.CompiledEnv) -> list[protocol.CompiledEnv]:
-    """Returns an environment and all inside of it, the innermost last."""
+    """Returns an environment and all inside it, the innermost last."""
     found = [env]
     while isinstance(found[-1], Wrapper):
         found.append(found[-1].env)

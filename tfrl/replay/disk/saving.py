@@ -25,39 +25,39 @@ def save(
     objects: Mapping[str, tf.Module],
     base: durable.Path | None = None,
 ) -> int:
-    """Saves objects to a folder, of rows only those segments that changed.
+    """Saves objects to a folder; of rows, only the segments that changed.
 
     When it returns, everything is on the disk, and `load` finds it. If it raises, or
-    the process is killed, `load` finds what was saved before. The folder holds what was
-    saved last and nothing else.
+    the process is killed, `load` finds the previous save. The folder holds only the
+    last save.
 
-    Which segments, ranges of rows of about 8 MiB, were written since the last call is
-    known without reading them, except in the first call of a process for rows in files
-    or made by another process, and where somebody has a view of rows, which
-    `NumpyStorage.get` returns for an int or a slice: those are read and compared by
-    digest. It takes about 32 MiB of memory, more if single rows are larger than 8 MiB.
+    Changed segments, ranges of rows of about 8 MiB, are known without reading them,
+    except in the first call of a process for rows in files or made by another process,
+    and for rows with a view, which `NumpyStorage.get` returns for an int or a slice:
+    those are read and compared by digest. Saving takes about 32 MiB of memory, more if
+    single rows are larger than 8 MiB.
 
-    Threads and processes can go on to use buffers, stores and samplers meanwhile. Most
-    is written while their locks are free; then they are held while the segments are
-    written that changed in the meantime, and states and variables. Nothing may write to
-    a `NumpyStorage` that stands alone.
+    Threads and processes can continue to use buffers, stores and samplers meanwhile.
+    Most is written while their locks are free; the locks are then held while states,
+    variables and the segments that changed meanwhile are written. Nothing may write to
+    a standalone `NumpyStorage`.
 
     Args:
-        folder: where to; made if it does not exist.
+        folder: where to save; made if it does not exist.
         objects: names and objects: storages, buffers, stores and samplers of
-            `tfrl.replay`, and modules made of them. A sampler brings its store along;
-            what several of them share is saved once.
-        base: folder of an earlier save, which stays as it is. If nothing is in
-            `folder` yet, segments that did not change since are not written but
-            shared, by hard links. Where they cannot be, everything is written. A
-            shared segment that the disk damages is damaged in both folders.
+            `tfrl.replay`, and modules made of them. A sampler includes its store; what
+            several objects share is saved once.
+        base: folder of an earlier save, which stays as it is. If `folder` is still
+            empty, segments unchanged since then are not written but shared, by hard
+            links. Where that is impossible, everything is written. A shared segment
+            that the disk damages is damaged in both folders.
 
     Returns:
         How many bytes of segments were written.
 
     Raises:
-        OSError: if `base` is not there (`FileNotFoundError`), or the disk is full or
-            refuses; what was saved before is still there.
+        OSError: if `base` is missing (`FileNotFoundError`), or the disk is full or
+            refuses; the previous save is still there.
         TypeError: if `objects` are something else.
         ValueError: if a name does not fit, the call is inside `tf.function`, or what is
             in the folder is damaged or of another format.
@@ -105,20 +105,20 @@ def save(
 def load(folder: durable.Path, objects: Mapping[str, tf.Module]) -> None:
     """Loads objects from a folder that `save` wrote.
 
-    They may be of another kind of memory than those saved, in it, in files or shared.
-    Rows are replaced where they are, so that views show them. What is drawn next equals
-    what the saved objects would have drawn.
+    They may use another kind of memory than the saved ones: in memory, in files or
+    shared. Rows are replaced in place, so that views show them. The next draws are
+    those that the saved objects would have made.
 
     All digests are compared before anything changes, and checksums once more as the
     bytes are read into place: should the disk fail just then, an error says that the
-    objects have to be loaded again. So they have if the process is killed meanwhile and
-    rows outlive it. It takes a few MiB of memory, and for a moment a few times that of
-    the priorities of a `PrioritizedReplay`.
+    objects have to be loaded again. The same holds if the process is killed meanwhile
+    and rows outlive it. Loading takes a few MiB of memory, and for a moment a few times
+    that of the priorities of a `PrioritizedReplay`.
 
     Args:
-        folder: where from.
+        folder: where it was saved.
         objects: names and objects as they were saved, made with the same arguments.
-            Names may be left out.
+            Some names may be left out.
 
     Raises:
         OSError: if there is nothing in the folder (`FileNotFoundError`) or the disk
@@ -126,10 +126,9 @@ def load(folder: durable.Path, objects: Mapping[str, tf.Module]) -> None:
         TypeError: if `objects` are something else.
         RuntimeError: if the disk failed after all had been compared; the objects have
             to be loaded again.
-        ValueError: if a name was not saved, an object is made in another way than the
-            saved one, a bit on the disk is not as it was written, the format is that
-            of another version, or the call is inside `tf.function`; the objects are
-            unchanged.
+        ValueError: if a name was not saved, an object was made differently from the
+            saved one, a bit on the disk has changed, the format is that of another
+            version, or the call is inside `tf.function`; the objects are unchanged.
 
     Example:
         >>> import tempfile
@@ -154,16 +153,15 @@ def load(folder: durable.Path, objects: Mapping[str, tf.Module]) -> None:
 
 
 def check_saved(folder: durable.Path) -> None:
-    """Reads all that `save` wrote to a folder, and loads nothing of it.
+    """Reads everything that `save` wrote to a folder, without loading it.
 
     Args:
-        folder: where from.
+        folder: where it was saved.
 
     Raises:
         OSError: if there is nothing in the folder (`FileNotFoundError`) or the disk
             refuses.
-        ValueError: if a bit is not as it was written, or the format is that of another
-            version.
+        ValueError: if a bit has changed, or the format is that of another version.
 
     Example:
         >>> import tempfile

@@ -1,7 +1,7 @@
 """Rows of nests in preallocated numpy arrays.
 
-A checkpoint holds of each array a line of JSON, which says of what storage it is, and
-all bytes. Earlier versions kept all but the first bytes of large arrays in variables
+For each array a checkpoint holds a line of JSON, which describes its storage, and all
+bytes. Earlier versions kept all but the first bytes of large arrays in variables
 `rows_<token>/part<k>` beside it, and named the token in that line.
 """
 
@@ -30,28 +30,28 @@ class NumpyStorage(tf.Module):
 
     - in the memory of this process;
     - with `path`, in files that outlive it, as a folder of one file per leaf and a
-      header. Opening the folder again finds the rows. The operating system writes
-      them when it likes; `flush` waits for it.
+      header. Opening the folder again finds the rows. The operating system decides when
+      to write them; `flush` waits for it.
     - with `shared`, in a segment of shared memory, taken at once. Processes that get
       the storage as an argument, or unpickle it, open the same rows. The process that
       made it removes the segment: in `close`, at the end of a `with` block, or when
       the object or the process ends. Others keep what they have open.
 
-    Rows have no locks: who shares them between threads or processes sees to it that
-    nobody reads a row that another is writing.
+    Rows have no locks: when sharing them between threads or processes, make sure that
+    none reads a row that another is writing.
 
-    `tf.train.Checkpoint` saves and restores a storage, also one of another kind. It
-    copies all rows in memory, several times over, and warns above 1 GiB: `save` of
-    this room does not, and writes what changed alone. Restoring gives rows in the
-    memory of this process new arrays and leaves what `get` returned before as it is.
-    With `CheckpointOptions(enable_async=True)` the rows are those at the time of
-    writing, so call `checkpoint.sync()` before changing them.
+    `tf.train.Checkpoint` saves and restores a storage, also into one of another kind.
+    It copies all rows in memory, several times over, and warns above 1 GiB; `save` of
+    this room does not, and writes only what changed. Restoring gives rows in the memory
+    of this process new arrays and leaves what `get` returned before as it is. With
+    `CheckpointOptions(enable_async=True)` the rows are those at the time of writing, so
+    call `checkpoint.sync()` before changing them.
 
     Args:
         data_spec: nest of specs of one row: anything with `shape` and `dtype`, such as
             `tf.TensorSpec`. Any dtype of a fixed size: numbers, bools, times; bytes and
-            texts by `tfrl.core.ShapeDtype`, such as of `S10`, to which longer ones are
-            cut, as NumPy does.
+            texts by `tfrl.core.ShapeDtype`, such as one of `S10`, to which longer ones
+            are cut, as NumPy does.
         capacity: number of rows, at least 1.
         name: name of the module, None for that of the class.
         path: folder for the rows; made if it does not exist.
@@ -127,7 +127,7 @@ class NumpyStorage(tf.Module):
     def arrays(self) -> list[np.ndarray]:
         """All rows, `[capacity, *shape]`, of each leaf in the order of `tf.nest`.
 
-        They show and take what is written; who writes to them says so with `touch`.
+        They show and take what is written; call `touch` after writing to them.
         Restoring a checkpoint may replace them.
         """
         return self._rows.arrays()
@@ -136,7 +136,7 @@ class NumpyStorage(tf.Module):
     def whole_rows(self) -> list[np.ndarray]:
         """The memory of `arrays`, `[capacity]`, a row of several numbers as bytes.
 
-        NumPy reads and writes some rows of these up to ten times as fast. Rows without
+        NumPy reads and writes some of these rows up to ten times as fast. Rows without
         a shape, or without a byte, are as in `arrays`.
         """
         return self._rows.whole()
@@ -152,9 +152,9 @@ class NumpyStorage(tf.Module):
         return self._rows.changes
 
     def touch(self, rows: Any) -> None:
-        """Notes that rows are written by way of `arrays`: `save` saves them again.
+        """Notes that rows are written through `arrays`: `save` saves them again.
 
-        Whoever forgets this may lose what was written. Nothing is checked.
+        Without this call, such writes may be lost. Nothing is checked.
 
         Args:
             rows: int, slice, or array of ints or of one bool per row.
@@ -170,8 +170,8 @@ class NumpyStorage(tf.Module):
         Args:
             idx: int, slice, or a list or array of ints or of one bool per row.
                 Negative ints count from the end. Ints may have any shape `[...]`.
-            out: nest of arrays `[..., *shape]` of exactly the specs' dtypes that get
-                a copy of the rows. Saves making new ones, which takes longer than
+            out: nest of arrays `[..., *shape]` of exactly the specs' dtypes that get a
+                copy of the rows. This saves making new ones, which takes longer than
                 the copy itself if rows are large.
 
         Returns:
@@ -179,7 +179,7 @@ class NumpyStorage(tf.Module):
 
         Raises:
             IndexError: if `idx` is none of these or names a row that does not exist.
-            TypeError: if a leaf of `out` is no writeable array.
+            TypeError: if a leaf of `out` is not a writeable array.
             ValueError: if `out` has another structure, a dtype or a shape that does
                 not match, or the storage is closed.
         """
@@ -196,17 +196,17 @@ class NumpyStorage(tf.Module):
         return out
 
     def read(self, rows: np.ndarray, out: Any = None) -> Any:
-        """Returns copies of rows whose numbers nobody checks, unlike `get`.
+        """Returns copies of rows, without checking their numbers as `get` does.
 
         Args:
             rows: ints of any shape, of rows that exist.
-            out: as of `get`.
+            out: as in `get`.
 
         Returns:
-            As `get`.
+            As in `get`.
 
         Raises:
-            TypeError: if a leaf of `out` is no writeable array.
+            TypeError: if a leaf of `out` is not a writeable array.
             ValueError: if `out` does not fit, or the storage is closed.
         """
         arrays = self._rows.arrays()
@@ -223,8 +223,8 @@ class NumpyStorage(tf.Module):
         """Overwrites rows. If anything does not fit, nothing is written.
 
         Args:
-            table_idx: which rows, as `idx` of `get`. Of a row that is named several
-                times the last value stays.
+            table_idx: which rows, as `idx` of `get`. For a row named several times the
+                last value stays.
             value: nest like `data_spec` of arrays or tensors `[..., *shape]`, or of one
                 row `[*shape]` for all. Bools go into any numbers, integers into
                 integers that hold them and into fractions, fractions into fractions
@@ -232,7 +232,7 @@ class NumpyStorage(tf.Module):
 
         Raises:
             IndexError: if `table_idx` is no index, or names a row that does not exist.
-            OSError: if the first value does not find room on the disk.
+            OSError: if there is no room on the disk for the first value.
             TypeError: if the kind of a leaf does not fit, like fractions for integers.
             ValueError: if `value` has another structure, a shape that does not match
                 or a number out of range, or the storage is closed.
@@ -241,7 +241,7 @@ class NumpyStorage(tf.Module):
         self.write(rows, self._layout.values(value, outer))
 
     def write(self, rows: Any, values: list[np.ndarray]) -> None:
-        """Overwrites rows by arrays that fit, which nobody checks, unlike `set`.
+        """Overwrites rows by fitting arrays, without checking them as `set` does.
 
         Args:
             rows: what `layout` makes of an index.
@@ -253,7 +253,7 @@ class NumpyStorage(tf.Module):
             array[rows] = leaf
 
     def flush(self) -> None:
-        """Waits until the rows are on the disk, if that is where they live.
+        """Waits until the rows are on the disk, if they live there.
 
         Raises:
             OSError: if the disk refuses.
@@ -262,10 +262,10 @@ class NumpyStorage(tf.Module):
         self._rows.flush()
 
     def close(self) -> None:
-        """Lets go of the rows; removes the shared memory if it was made here.
+        """Releases the rows; removes the shared memory if it was made here.
 
         Files are flushed and stay. Views that `get` returned stay valid. A closed
-        storage can be closed again, and nothing else.
+        storage can only be closed again.
         """
         self._rows.close()
         self._removal()

@@ -15,8 +15,8 @@ class VariableStorage(tf.Module):
 
     The counterpart of `NumpyStorage` for code that runs inside `tf.function`, with or
     without XLA, and for memory of an accelerator. Reading gathers rows, writing
-    scatters them: never is the whole variable copied. It is a `tf.Module`: its
-    variables come back with `tf.train.Checkpoint`.
+    scatters them: the whole variable is never copied. It is a `tf.Module`:
+    `tf.train.Checkpoint` restores its variables.
 
     On the host `NumpyStorage` reads and writes many times faster.
 
@@ -91,13 +91,13 @@ class VariableStorage(tf.Module):
         Args:
             idx: integers of any shape in `[0, capacity)`. Beyond it the CPU raises in
                 a graph too; a GPU reads zeros, XLA the first or the last row.
-            out: None; there is nothing to read into.
+            out: None; reading into arrays is not supported.
 
         Returns:
             Nest of tensors `[*idx.shape, *spec.shape]`, copies.
 
         Raises:
-            TypeError: if `idx` is not of integers.
+            TypeError: if `idx` does not hold integers.
             ValueError: if an index whose value is known has no row, or `out` is given.
         """
         if out is not None:
@@ -112,14 +112,15 @@ class VariableStorage(tf.Module):
         """Writes rows; nothing is written if something is wrong.
 
         Args:
-            idx: integers of any shape in `[0, capacity)`. Beyond it the CPU raises in
-                a graph too; elsewhere nothing is written there. Of equal ones any may
+            idx: integers of any shape in `[0, capacity)`. Beyond it the CPU raises in a
+                graph too; elsewhere nothing is written there. Of equal indices any may
                 win.
             value: nest of arrays or tensors `[*idx.shape, *spec.shape]`. Floats of
                 another precision are cast, integers only to dtypes that hold them all.
 
         Raises:
-            TypeError: if `idx` is not of integers, or a dtype does not fit the spec.
+            TypeError: if `idx` does not hold integers, or a dtype does not fit the
+                spec.
             ValueError: if the nest or a shape does not fit the spec, or an index whose
                 value is known has no row.
         """

@@ -19,25 +19,25 @@ def as_dataset(
 ) -> tf.data.Dataset:
     """Returns what `replay.sample(batch_size)` draws, again and again, as a dataset.
 
-    Batches are drawn on the host, in another thread, while those before are learned
+    Batches are drawn on the host, in another thread, while earlier ones are learned
     from; their shapes are static, as TPUs need. Each is drawn anew: steps added
-    meanwhile come in, and a second pass over the dataset draws other batches. Up to
-    `prefetch + 1` batches are older than the newest steps and priorities.
+    meanwhile are included, and a second pass over the dataset draws other batches. Up
+    to `prefetch + 1` batches are older than the newest steps and priorities.
 
-    `keras.Model.fit` takes it as it takes every dataset: `transform` makes batches
-    `(x, y)` or `(x, y, sample_weight)`, `shuffle=False` spares a warning. A
-    `tf.distribute` strategy splits each batch among its replicas by
+    `keras.Model.fit` accepts it like any dataset: `transform` makes batches `(x, y)` or
+    `(x, y, sample_weight)`, `shuffle=False` avoids a warning. A `tf.distribute`
+    strategy splits each batch among its replicas by
     `strategy.experimental_distribute_dataset(dataset)`; the batch size is then the
-    global one. What you add to it runs as you say: nothing is tuned unless options of
-    your own enable that.
+    global one. Later transformations run as you specify: nothing is tuned unless your
+    own options enable that.
 
     Args:
         replay: `UniformReplay` or `PrioritizedReplay`, with something to draw.
         batch_size: samples in a batch.
         steps: batches in a pass; None for no end (give `fit` its `steps_per_epoch`).
-        transform: from a `Sample` of tensors to what an element is to be, in a graph,
-            `Dataset.map` does it; None leaves the `Sample`.
-        prefetch: batches drawn ahead; 0 draws each when it is asked for.
+        transform: from a `Sample` of tensors to an element of the dataset, in a graph,
+            by `Dataset.map`; None leaves the `Sample`.
+        prefetch: batches drawn ahead; 0 draws each on request.
 
     Returns:
         A `tf.data.Dataset`, which cannot be serialized.

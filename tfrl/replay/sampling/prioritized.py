@@ -23,19 +23,20 @@ class PrioritizedReplay(uniform.Sampler):
 
     where the maximum is over the batch, so that weights are in (0, 1]. Draws are
     independent or, so that batches vary less, stratified: one from each of `batch_size`
-    parts of equal mass, in random order. New steps have the highest priority any step
-    was ever given, at first 1; what is overwritten or cannot be drawn has none.
+    parts of equal mass, in random order. New steps have the highest priority that any
+    step was ever given, at first 1; steps that are overwritten or cannot be drawn have
+    none.
 
     Args:
         store: where the steps are. Several samplers may share it.
         kind: what a sample is, `Transitions` or `Sequences`; None for `Transitions()`.
         alpha: how much priorities count, in [0, 1]; 0 draws uniformly.
-        beta: how much weights make up for it, in [0, 1]: a number, or a function
+        beta: how much weights correct for it, in [0, 1]: a number, or a function
             without arguments that returns one, such as a schedule of `tfrl.schedules`.
         epsilon: number > 0, which keeps steps of priority 0 in play.
-        seed: what it draws by: an int, a `np.random.Generator`, or None for a seed of
-            the system's. A checkpoint keeps the state of the generator, all
-            priorities, `alpha`, and the store.
+        seed: of its draws: an int, a `np.random.Generator`, or None for a seed from the
+            system. A checkpoint keeps the state of the generator, all priorities,
+            `alpha`, and the store.
         name: name of the module.
         stratified: whether draws are.
 
@@ -99,10 +100,10 @@ class PrioritizedReplay(uniform.Sampler):
 
     @property
     def alpha(self) -> float:
-        """How much priorities count. Set to another number, priorities stay.
+        """How much priorities count. Setting another number keeps priorities.
 
-        It may be set to numbers in (0, 1], and not from 0, of which no priorities are
-        known.
+        It may be set to numbers in (0, 1], but not if it was 0, which keeps no
+        priorities.
         """
         return float(self._masses.alpha)
 
@@ -128,14 +129,15 @@ class PrioritizedReplay(uniform.Sampler):
 
         Args:
             batch_size: how many, at least 1.
-            out: the `data` of an earlier sample, or arrays like it, to read into. Saves
-                making new ones, which takes longer than reading if rows are large.
+            out: the `data` of an earlier sample, or arrays like it, to read into. This
+                saves making new ones, which takes longer than reading if rows are
+                large.
 
         Returns:
             A `Sample`.
 
         Raises:
-            TypeError: if `batch_size` is not an integer, or `out` no writeable arrays.
+            TypeError: if `batch_size` is not an integer, or `out` not writeable arrays.
             ValueError: if `batch_size` is less than 1, `out` does not fit, nothing
                 can be drawn yet, or what `beta` returns is not in [0, 1].
         """
@@ -157,15 +159,15 @@ class PrioritizedReplay(uniform.Sampler):
 
     @locking.atomic
     def update_priorities(self, indices: Any, priorities: Any) -> None:
-        """Gives steps new priorities; those overwritten since are left out.
+        """Gives steps new priorities; steps overwritten since are left out.
 
         Args:
-            indices: `[B]` integers, `indices` of samples. Of one that comes several
+            indices: `[B]` integers, `indices` of samples. For one that occurs several
                 times the last priority counts.
             priorities: `[B]` finite numbers >= 0, such as absolute errors.
 
         Raises:
-            TypeError: if `indices` are no integers, or `priorities` no real numbers.
+            TypeError: if `indices` are not integers, or `priorities` not real numbers.
             ValueError: if a shape does not fit, a priority is negative, infinite or
                 NaN, or a step was never added; all priorities are unchanged.
         """

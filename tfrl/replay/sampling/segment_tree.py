@@ -191,7 +191,7 @@ class _Heap:
 
 
 class SegmentTree:
-    """Reduces ranges of `capacity` values that change, many ranges or values a call.
+    """Reduces ranges of `capacity` changing values, many ranges or values per call.
 
     Values are the leaves of a binary tree; each node is the reduction of its two
     children, in their order, so `reducer` need not be commutative:
@@ -201,18 +201,18 @@ class SegmentTree:
         level 2, `values`  a     b        c     d
 
     A node is always computed from its children, never adjusted by a difference, so
-    rounding errors do not pile up over any number of updates. Everything is float64.
+    rounding errors do not accumulate over any number of updates. Everything is float64.
     An update of n values takes O(n log(capacity)) steps, as do n ranges.
 
     `tree[level]` is a level from the left, `min(2**level, capacity)` nodes, and
     `tree[level, index]` some of it by any index NumPy knows; -1 is the level of the
     values. These and `values` are read-only views of the tree: an update changes them
-    at once or when something is looked up again; copy what has to stay.
+    at once or at the next lookup; copy what must stay.
 
     Args:
         capacity: how many values there are, at least 1. All are `init_value` at first.
         reducer: associative function of two floats; one that takes arrays, elementwise,
-            like `np.add`, is called once a level, any other one once a node.
+            like `np.add`, is called once per level, any other once per node.
         init_value: unit element of `reducer`: 0 for a sum, 1 for a product, -inf for
             a maximum, inf for a minimum.
 
@@ -267,11 +267,11 @@ class SegmentTree:
         return self[-1]
 
     def set_values(self, idx: Any, values: Any) -> None:
-        """Sets some values; what is wrong with the arguments leaves all as it was.
+        """Sets some values; with invalid arguments all stay as they were.
 
         Args:
             idx: which ones: an int, a list of ints or integers `[n]`, negative ones
-                from the end; of those named twice the last counts. `...` and None are
+                from the end; for those named twice the last counts. `...` and None mean
                 all.
             values: the new ones, of the shape of `idx` or broadcast to it.
 
@@ -289,7 +289,7 @@ class SegmentTree:
         self.heap.set_leaves(index.reshape(-1), new.reshape(-1))
 
     def partial_reduce(self, start: Any = 0, stop: Any = None) -> np.ndarray:
-        """Returns `reduce(reducer, values[start:stop], init_value)`, of many ranges.
+        """Returns `reduce(reducer, values[start:stop], init_value)` for many ranges.
 
         Args:
             start: first index of the range: an int or an array of integers `[n]`,
@@ -373,8 +373,8 @@ class SegmentTree:
 class SumTree(SegmentTree):
     """Sums ranges of weights, and draws indices by weight.
 
-    An index i is drawn with probability `values[i] / sum(values)`; one whose value is
-    0 never, whatever the rounding.
+    An index i is drawn with probability `values[i] / sum(values)`; one whose value is 0
+    is never drawn, whatever the rounding.
 
     Args:
         capacity: how many values there are, at least 1. All are 0 at first.
@@ -450,7 +450,7 @@ class SumTree(SegmentTree):
         """Returns `n` indices drawn by weight, independently, `[n]` int64.
 
         They are `inverse_cdf(np.random.RandomState(random_seed).rand(n))`; the next
-        ones go on from there.
+        ones continue from there.
 
         Args:
             n: how many, at least 1.
@@ -481,7 +481,7 @@ class SumTree(SegmentTree):
 
 
 class MinTree(SegmentTree):
-    """Finds the least of ranges of values.
+    """Finds the minimum of ranges of values.
 
     Args:
         capacity: how many values there are, at least 1. All are inf at first.
@@ -502,7 +502,7 @@ class MinTree(SegmentTree):
 
 
 class MaxTree(SegmentTree):
-    """Finds the greatest of ranges of values.
+    """Finds the maximum of ranges of values.
 
     Args:
         capacity: how many values there are, at least 1. All are -inf at first.

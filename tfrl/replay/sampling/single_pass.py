@@ -15,15 +15,15 @@ from tfrl.replay.sampling import transitions, uniform
 class SinglePass(uniform.Sampler):
     """Goes through the steps of an episode store, each once.
 
-    In the order of time, the environments in turns, or shuffled. What comes is settled
-    when a pass begins, from then on nothing may be overwritten. Every pass is the same:
-    to evaluate a loss over all there is, to fit a model, to copy a store.
+    The order is that of time, with the environments in turn, or shuffled. It is fixed
+    when a pass begins; from then on nothing may be overwritten. Every pass is the same:
+    to evaluate a loss over everything, to fit a model, to copy a store.
 
     Args:
         store: where the steps are. Several samplers may share it.
         kind: what a sample is, `Transitions` or `Sequences`; None for `Transitions()`.
-        seed: by which steps are shuffled, alike at every pass; None for their order.
-            Goals are relabelled by it too.
+        seed: of the shuffling, alike in every pass; None for the order of time. Goals
+            are relabelled by it too.
         name: name of the module.
 
     Raises:
@@ -66,10 +66,10 @@ class SinglePass(uniform.Sampler):
 
         Args:
             batch_size: steps in a batch, at least 1; the last may have less.
-            drop_remainder: whether such a last one is left out.
+            drop_remainder: whether to leave out such a last batch.
 
         Returns:
-            An iterator of `Sample`s, of weights 1 and probabilities 1 / size.
+            An iterator of `Sample`s, with weights 1 and probabilities 1 / size.
 
         Raises:
             TypeError: if `batch_size` is not an integer.
@@ -92,8 +92,8 @@ class SinglePass(uniform.Sampler):
         """Returns a dataset of the same batches, a new pass each time it is iterated.
 
         Args:
-            batch_size: as of `batches`.
-            drop_remainder: as of `batches`; shapes are static then.
+            batch_size: as in `batches`.
+            drop_remainder: as in `batches`; shapes are static then.
 
         Returns:
             A `tf.data.Dataset` of `Sample`s.

@@ -26,11 +26,11 @@ class Sample(NamedTuple):
 
     Attributes:
         data: a `tfrl.core.Transition` `[B, ...]` or a `tfrl.core.Trajectory`
-            `[B, T, ...]`, as the sampler was made for.
-        indices: `[B]` int64, which steps they begin with; see `EpisodeStore`.
+            `[B, T, ...]`, depending on the sampler.
+        indices: `[B]` int64, the steps they begin with; see `EpisodeStore`.
         weights: `[B]` float32, by which losses are multiplied; 1 if drawn uniformly.
         probabilities: `[B]` float32, with which each was drawn.
-        extra: nest of what the store keeps besides, `[B, ...]` or `[B, T, ...]`.
+        extra: nest of what else the store keeps, `[B, ...]` or `[B, T, ...]`.
 
     Example:
         >>> Sample(data=[0.5], indices=[7], weights=[1.0], probabilities=[0.1]).extra
@@ -50,8 +50,8 @@ class Hindsight:
 
     Observations are dicts with "achieved_goal" and "desired_goal", as in
     Gymnasium-Robotics. With probability `ratio`, independently for each sample, the
-    desired goal in `observations` and `next_observations` becomes what was achieved at
-    some observation of the same episode, uniformly chosen from
+    desired goal in `observations` and `next_observations` becomes the goal achieved at
+    an observation of the same episode, uniformly chosen from
 
         "future"     those after the step drawn, up to the last one stored
         "episode"    all stored but the first
@@ -63,8 +63,8 @@ class Hindsight:
         reward_fn: function of achieved goals and desired goals, both
             `[n, *goal_shape]`, that returns rewards `[n]`. The achieved goal is that of
             the observation after the step.
-        ratio: probability in [0, 1]; k relabelled samples for each original one are
-            k / (k + 1).
+        ratio: probability in [0, 1]; for k relabelled samples per original one it is k
+            / (k + 1).
         strategy: "future", "episode" or "final".
 
     Raises:
@@ -363,18 +363,18 @@ def _into(target: np.ndarray | None, values: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Transitions:
-    """Samples are transitions of up to `n_step` steps, from any step that is stored.
+    """Samples are transitions of up to `n_step` steps, from any stored step.
 
         m = min(n_step, steps left in the episode, itself included)
         rewards[i] = sum_{k < m} discount^k reward[i + k]
         discounts[i] = discount^m (1 - terminated[i + m - 1])
         next_observations[i] = observations[i + m]
 
-    A sample is a `tfrl.core.Transition` `[B, ...]`. What was cut off is not terminated:
-    its discount is not 0, and its next observation is the final one.
+    A sample is a `tfrl.core.Transition` `[B, ...]`. A truncated transition is not
+    terminated: its discount is not 0, and its next observation is the final one.
 
     Args:
-        n_step: the most steps a transition takes.
+        n_step: maximum steps of a transition.
         discount: discount of one step, in [0, 1].
         frame_stack: how many observations, the last one included, are stacked on a new
             last axis: `[H, W]` becomes `[H, W, k]`, in the order of time. Before the
@@ -443,14 +443,14 @@ class Sequences:
         sample: steps i - burn_in .. i + length - 1,  T = burn_in + length
 
     A sample is a `tfrl.core.Trajectory` `[B, T, ...]`, as recurrent Keras layers take
-    it. Its first `burn_in` steps are to warm up a recurrent state; where the episode
-    began later, they are copies of its first step with `valid` False, so leave them
-    out of state and loss. A step whose burn-in is partly overwritten is not drawn.
+    it. Its first `burn_in` steps warm up a recurrent state; where the episode began
+    later, they are copies of its first step with `valid` False, so leave them out of
+    state and loss. A step whose burn-in is partly overwritten is not drawn.
 
     Args:
         length: how many steps from the one drawn on.
         burn_in: how many steps before it.
-        frame_stack: as of `Transitions`.
+        frame_stack: as in `Transitions`.
         time_major: whether samples are `[T, B, ...]`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Uniform replay: each step is equally likely; and what samplers have in common."""
+"""Uniform replay: each step is equally likely; and what samplers share."""
 
 import math
 from typing import Any
@@ -149,25 +149,25 @@ class UniformReplay(Sampler):
 
         probability = 1 / size
 
-    With a `recent_ratio` that share of each batch, rounded, comes from the newest steps
-    alone, so that for one of the `recent` steps among them, of a share s of the batch,
+    With a `recent_ratio`, that share of each batch, rounded, comes only from the newest
+    steps, so that for one of these `recent` steps and a share s of the batch,
 
         probability = s / recent + (1 - s) / size
 
-    Weights are 1 nevertheless: to see more of what is new is the purpose.
+    Weights are 1 nevertheless: seeing more of what is new is the purpose.
 
     Args:
         store: where the steps are. Several samplers may share it.
         kind: what a sample is, `Transitions` or `Sequences`; None for `Transitions()`.
-        seed: what it draws by: an int, a `np.random.Generator`, or None for a seed of
-            the system's. A checkpoint keeps the state of the generator, and the store.
+        seed: of its draws: an int, a `np.random.Generator`, or None for a seed from the
+            system. A checkpoint keeps the state of the generator, and the store.
         name: name of the module.
-        replacement: whether a step may come several times in a batch. To draw without
-            takes time that grows with the store.
+        replacement: whether a step may occur several times in a batch. Drawing without
+            it takes time that grows with the store.
         recent_steps: how many of the newest steps of each environment are recent,
             whether or not a sample of this `kind` can begin with them yet.
         recent_ratio: share of a batch that comes from these, in [0, 1]. While none of
-            them can be drawn, all come from everywhere.
+            them can be drawn, the whole batch comes from all steps.
 
     Raises:
         TypeError: if `store` or `kind` is something else.
@@ -231,16 +231,17 @@ class UniformReplay(Sampler):
 
         Args:
             batch_size: how many, at least 1.
-            out: the `data` of an earlier sample, or arrays like it, to read into. Saves
-                making new ones, which takes longer than reading if rows are large.
+            out: the `data` of an earlier sample, or arrays like it, to read into. This
+                saves making new ones, which takes longer than reading if rows are
+                large.
 
         Returns:
             A `Sample`.
 
         Raises:
-            TypeError: if `batch_size` is not an integer, or `out` no writeable arrays.
+            TypeError: if `batch_size` is not an integer, or `out` not writeable arrays.
             ValueError: if `batch_size` is less than 1, `out` does not fit, nothing can
-                be drawn yet, or without replacement less than `batch_size`.
+                be drawn yet, or, without replacement, fewer than `batch_size`.
         """
         targets = self._ready(batch_size, out)
         random = self._random.generator

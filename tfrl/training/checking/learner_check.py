@@ -1,7 +1,8 @@
 """Whether wrappers, buffer and loss of a learner agree on what a value is.
 
 Values of a small chain are known in closed form, also those that a learner with a
-certain bug takes for right. The values at which its loss vanishes tell which it has.
+certain bug takes for right. The values at which its loss vanishes show which bug it
+has.
 """
 
 from collections.abc import Callable
@@ -73,23 +74,23 @@ def check_learner(
 ) -> LearnerReport:
     """Drives a chain of known values through a learner and names its bug.
 
-    Episodes of five steps end by turns truly and by a time limit. The loss must vanish
-    at the values
+    Episodes of five steps end alternately in a true end and by a time limit. The loss
+    must vanish at the values
 
         v(s) = r(s) + gamma * v(s + 1),   v = 0 after a true end,
 
     and every step of an episode that ends truly must be learned from. If it does not
-    vanish there, the values at which it does tell why: `gamma_twice`, `gamma_missing`,
+    vanish there, the values at which it does show why: `gamma_twice`, `gamma_missing`,
     `terminal_bootstrap` (no mask at true ends), `done_only_mask` (a mask at time limits
-    as well), `reset_observation` (in the place of the last one),
-    `leak_across_episodes` (the next episode goes on at both ends, or within n steps, or
-    in a trace of later errors, seen if losses are squares or one for each step),
-    `reset_rows` (steps that only reset), `reward_off_by_one`, `short_windows`; several
-    of them at once are all named, unless one of them hides another. Learners of up to
-    five steps are seen through. Also `steps_left_out`, `overwritten_observations`,
+    as well), `reset_observation` (in the place of the last one), `leak_across_episodes`
+    (the next episode continues this one at both ends, or within n steps, or in a trace
+    of later errors, seen if losses are squares or one for each step), `reset_rows`
+    (steps that only reset), `reward_off_by_one`, `short_windows`; several at once are
+    all named, unless one hides another. Returns of up to five steps are recognized.
+    Further bugs are `steps_left_out`, `overwritten_observations`,
     `unknown_observations` and `unexplained`.
 
-    Actions have no effect: what becomes of them is not looked at.
+    Actions have no effect and are not checked.
 
     Args:
         env: takes a function that makes the chain (observations `[12]` float32 in

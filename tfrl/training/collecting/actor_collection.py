@@ -24,36 +24,36 @@ _PATIENCE_SECONDS = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class ActorPool:
-    """Actors that play for a `Trainer` in processes of their own.
+    """Actors that play for a `Trainer` in separate processes.
 
     Each plays `n_envs / n_actors` environments, and begins its next trajectory while
-    the agent learns from the last ones. A small network over flat observations is
-    played by a NumPy copy, without TensorFlow; any other policy is made anew in each
-    actor. New weights reach an actor before its next trajectory, and nobody waits for
+    the agent learns from the last ones. For a small network over flat observations it
+    acts with a NumPy copy, without TensorFlow; any other policy is made anew in each
+    actor. New weights reach an actor before its next trajectory, and nothing waits for
     that.
 
     An agent that learns from trajectories gets them with a lag, which it must correct
-    for, as `IMPALA` and `PPO(vtrace=True)` do by the log-probabilities of who acted.
-    The lag is bounded: each actor has at most `max_lag` trajectories unfinished or
-    waiting, and one that is nevertheless older than `max_lag` updates is discarded. A
-    replay takes all.
+    for, as `IMPALA` and `PPO(vtrace=True)` do with the log-probabilities of the policy
+    that acted. The lag is bounded: each actor has at most `max_lag` trajectories
+    unfinished or waiting, and one that is nevertheless older than `max_lag` updates is
+    discarded. A replay accepts all.
 
     An actor that is killed is replaced by another, which begins new episodes; its
-    finished trajectories are used, unfinished ones are lost. What an environment
-    raises ends the run. Warnings name an actor that is replaced for the first time, and
-    those that have sent nothing for a minute.
+    finished trajectories are used, unfinished ones are lost. An error in an environment
+    ends the run. Warnings name an actor that is replaced for the first time, and those
+    that have sent nothing for a minute.
 
-    With Ray (extra `[ray]`) the actors run on the machines of its cluster, on a
-    processor each, and trajectories come through its object store. A lost node is made
-    up for by the others, and actors for which there is no room wait for nodes that
-    join. On each machine tfrl must be installed.
+    With Ray (extra `[ray]`) the actors run on the machines of its cluster, one
+    processor each, and trajectories come through its object store. Other nodes make up
+    for a lost one, and actors for which there is no room wait for nodes that join. tfrl
+    must be installed on each machine.
 
     Attributes:
         n_actors: number of actors; divides `n_envs`.
-        max_lag: of what is learned from, in updates.
+        max_lag: maximum lag of a trajectory, in updates.
         engine: "processes" of this machine, or "ray".
-        address: of the Ray cluster, such as "auto" or "10.0.0.1:6379"; None for that
-            which `RAY_ADDRESS` names, else for a new one on this machine.
+        address: of the Ray cluster, such as "auto" or "10.0.0.1:6379"; None for the one
+            that `RAY_ADDRESS` names, else a new one on this machine.
 
     Example:
         >>> ActorPool(n_actors=2).max_lag
@@ -173,7 +173,7 @@ class ActorCollector(collection.Collector):
                 nobody answers at the address of a Ray cluster.
             Interrupted: if the run is to end; nothing has been collected then.
             RuntimeError: if an environment raises.
-            ValueError: as of `Collector.collect`.
+            ValueError: as in `Collector.collect`.
         """
         del seed, temperature
         began = time.perf_counter()

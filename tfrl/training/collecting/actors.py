@@ -151,29 +151,29 @@ class _Intake:
 
 
 class Actors:
-    """Plays environments in processes of their own and keeps what happens.
+    """Plays environments in separate processes and keeps what happens.
 
-    Each actor is a Python process with NumPy and Gymnasium, of some 40 MB, that acts by
-    a NumPy copy of the policy in its own environments. What it plays comes through
-    shared memory to a thread of this process, which adds it to `store`; `push` gives
+    Each actor is a Python process with NumPy and Gymnasium, of some 40 MB, that acts
+    with a NumPy copy of the policy in its own environments. Its steps come through
+    shared memory to a thread of this process, which adds them to `store`; `push` gives
     all actors new weights, as a whole or not at all. Actors play as fast as they can,
-    and wait where the store does not keep up. What an actor plays until the next
-    `push` depends on `seed` and its number alone.
+    and wait where the store does not keep up. What an actor plays until the next `push`
+    depends only on `seed` and its number.
 
-    What goes wrong in an actor, its death included, ends all actors, and is raised by
-    the next call of anything here, with the traceback of the actor. After `close`, at
-    the end of a `with` block, after an error and after the end of this process, killed
-    or not, there are neither processes nor shared memory left.
+    An error in an actor, or its death, ends all actors and is raised by the next call
+    to anything here, with the traceback of the actor. After `close`, a `with` block, an
+    error or the end of this process, killed or not, neither processes nor shared memory
+    are left.
 
-    Actors start no main script: it needs no `if __name__ == "__main__":`. Functions of
-    the main script or of a notebook are sent to them; others are imported by name, from
-    files that do not import TensorFlow, such as `functools.partial` of
+    Actors do not run the main script, which needs no `if __name__ == "__main__":`.
+    Functions of the main script or of a notebook are sent to them; others are imported
+    by name, from files that do not import TensorFlow, such as `functools.partial` of
     `tfrl.environments.make_vec`.
 
     Args:
         make_env: a registered Gymnasium id, or a function without arguments that makes
             an environment or a vector environment, in any autoreset mode. Observations
-            are one array, or a dict of one and an `"action_mask"`.
+            are one array, or a dict of an array and an `"action_mask"`.
         policy: a policy of `tfrl.policies` over flat observations, beside an
             `"action_mask"` or without one; or a built `keras.Sequential` of dense
             layers. Activations are tanh, relu or linear.
@@ -186,8 +186,8 @@ class Actors:
         n_actors: number of processes.
         act: function of the network's outputs `[N, n]`, a `np.random.Generator` and
             the settings by name, that returns the actions `[N, ...]` for the
-            environments. Needed for a Keras network; a policy draws from its head, of
-            action values epsilon-greedily.
+            environments. Needed for a Keras network; a policy draws from its head,
+            epsilon-greedily for action values.
         settings: numbers for `act` that `push` can change. The `epsilon` or `noise`
             by which a policy explores is one, by that name.
         gamma: of `discounts`, `gamma * (1 - terminated)`.
@@ -301,9 +301,9 @@ class Actors:
 
     @property
     def versions(self) -> np.ndarray:
-        """Of the weights in the last step of each actor, int64 `[n_actors]`.
+        """Versions of the weights in each actor's last step, int64 `[n_actors]`.
 
-        0 are those at the start, then what `push` returned.
+        0 at the start, then what `push` returned.
         """
         return self._read(lambda intake: intake.versions.copy())
 
@@ -329,7 +329,7 @@ class Actors:
 
         Raises:
             RuntimeError: if an actor failed, or all is closed.
-            TypeError: if `policy` is none.
+            TypeError: if `policy` is not one.
             ValueError: if a setting is not known, a number is not finite, or the
                 architecture is another.
         """
@@ -380,9 +380,9 @@ class Actors:
         return True
 
     def close(self) -> None:
-        """Ends the actors, and adds what they played until then.
+        """Ends the actors, and stores what they played until then.
 
-        Actors that do not come to an end in 2 seconds are killed.
+        Actors that do not end within 2 seconds are killed.
 
         Raises:
             RuntimeError: if an actor failed before.

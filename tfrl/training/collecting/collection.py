@@ -17,7 +17,7 @@ from tfrl.policies import policy as policies
 
 
 class Collector:
-    """Steps a vector environment and records it, the last observations included.
+    """Steps a vector environment and records it, including last observations.
 
     All three autoreset modes give the same transitions: `next_observations` is always
     the successor itself, at an episode's end the last observation of that episode. The
@@ -32,7 +32,7 @@ class Collector:
         env_steps: steps of experience so far, over all environments.
         episode_returns: undiscounted returns of the last 100 finished episodes.
         episode_lengths: their lengths in steps.
-        is_playing: whether `collect` is at work, or an error broke it off.
+        is_playing: whether `collect` is running, or was stopped by an error.
 
     Example:
         >>> envs = tfrl.environments.make_vec("CartPole-v1", 2, "sync")
@@ -52,7 +52,7 @@ class Collector:
         self.reset(seed)
 
     def reset(self, seed: int) -> None:
-        """Starts new episodes everywhere; running ones are given up.
+        """Starts new episodes everywhere; running ones are abandoned.
 
         Args:
             seed: of the environments.
@@ -70,7 +70,7 @@ class Collector:
 
     @property
     def observations(self) -> Any:
-        """What the environments show now, nest of `[N, *shape]`."""
+        """Current observations of the environments, nest of `[N, *shape]`."""
         return self._stepper.observations
 
     @property
@@ -79,16 +79,16 @@ class Collector:
         return self._stepper.resetting
 
     def facts(self) -> dict[str, float]:
-        """Returns numbers about who played, by name; by itself there are none."""
+        """Returns numbers about actors, by name; none without actors."""
         return {}
 
     def parts(
         self, trajectory: records.Trajectory
     ) -> Iterator[tuple[records.Trajectory, np.ndarray | None, bool]]:
-        """Yields what was collected as a replay is to add it.
+        """Yields what was collected, in the parts that a replay adds.
 
         Args:
-            trajectory: of all workers, that `collect` returned last.
+            trajectory: of all workers, the last one that `collect` returned.
 
         Yields:
             A trajectory, the numbers of its environments in the replay (None for all
@@ -99,18 +99,18 @@ class Collector:
     def snapshot(self) -> Any:
         """Returns the state of the environments; None if it cannot be captured.
 
-        It cannot either where playing was broken off: nobody knows what they are like.
+        Nor can it where an error stopped playing: their state is unknown then.
         """
         return None if self.is_playing else snapshots.capture(self.envs)
 
     def restored(self, snapshot: Any) -> bool:
-        """Takes back what `snapshot` returned; whether that was any state."""
+        """Restores what `snapshot` returned; returns whether it held a state."""
         if snapshot is not None:
             snapshots.restore(self.envs, snapshot)
         return snapshot is not None
 
     def uncapturable(self) -> str | None:
-        """Tells why the state of the environments cannot be captured, if it cannot."""
+        """Returns why the environments' state cannot be captured, if it cannot."""
         reason = snapshots.uncapturable(self.envs)
         what = "the state of these environments cannot be captured"
         return reason and f"{what} ({reason})"
@@ -135,7 +135,7 @@ class Collector:
         }
 
     def set_state(self, state: dict[str, Any], *, same_episodes: bool) -> None:
-        """Takes up where `state` was returned.
+        """Continues from where `state` was returned.
 
         Args:
             state: what `state()` returned.
@@ -171,21 +171,21 @@ class Collector:
 
         Args:
             policy: a `tfrl.policies.Policy`, or a function from a nest of observations
-                `[N, *shape]` to actions. What it remembers is kept between calls, and
-                forgotten where an episode ends.
-            seed: what it draws by.
-            temperature: as of `Policy.act`.
+                `[N, *shape]` to actions. Its memory is kept between calls, and cleared
+                where an episode ends.
+            seed: of its draws.
+            temperature: as in `Policy.act`.
 
         Returns:
             A `Trajectory` of NumPy arrays; its actions are the raw ones. It has the
-            log-probabilities if the policy tells them, and what it remembered.
+            log-probabilities if the policy returns them, and what it remembered.
 
         Raises:
-            ValueError: if actions are of another shape than those of their space, no
-                finite numbers or none of its choices (of a function at every step, of
-                a `Policy` at the first); if a reward or an observation is NaN,
-                infinite or too large for float32, an integer of an observation is none
-                of its space, or an environment returns what it should not.
+            ValueError: if actions have another shape than their space, are not finite
+                or not among its choices (checked at every step for a function, at the
+                first for a `Policy`); if a reward or an observation is NaN, infinite or
+                too large for float32, an integer of an observation is outside its
+                space, or an environment returns what it should not.
             ConnectionError: if a worker process of the environments is gone.
         """
         policy = policies.as_policy("Collector.collect", "policy", policy)

@@ -34,19 +34,19 @@ def record_transitions(
             actions, or None for actions uniform in their space, or among those that
             an `"action_mask"` in the observations allows.
         envs: vector environment of N; it is reset. Each plays a share of the steps, so
-            that of few steps and long episodes many environments show the beginning.
-        n_steps: how many transitions. Environments play on until there are so many;
+            with few steps and long episodes, many environments show only the beginning.
+        n_steps: number of transitions. Environments play until there are that many;
             steps in which one only resets do not count.
         seed: of environments and draws.
-        temperature: as of `Policy.act`: 1 acts as the policy learned, 0 greedily.
-        epsilon: share of steps with such an action instead.
-        tell_cut: whether to return as well, `[n_steps]` bool, where an episode was
-            still going on.
+        temperature: as in `Policy.act`: 1 acts as the policy learned, 0 greedily.
+        epsilon: share of steps with a uniform action instead.
+        tell_cut: whether to return as well, `[n_steps]` bool, where an episode was cut
+            off while it was still running.
 
     Returns:
         Nests of arrays `[n_steps, ...]`: `observations`, `actions` as environments take
         them, `rewards`, `terminated`, `truncated` and `next_observations`, at an
-        episode's end its last observation. What still goes on at the end counts as
+        episode's end its last observation. Episodes still running at the end count as
         truncated.
 
     Raises:

@@ -34,8 +34,8 @@ class AgentModel(_fit_data.OwnFit):
 
     Every array of the agent is a weight of the model: parameters, the optimizer's
     moments, targets, normalizers, counters. `save_weights`, `ModelCheckpoint` and
-    `BackupAndRestore` save them, and `agent` is made of the weights as they are now.
-    As the agent brings its optimizer with it, none of the weights is `trainable`, and
+    `BackupAndRestore` save them, and `agent` is made of the current weights. As the
+    agent brings its optimizer with it, none of the weights is `trainable`, and
     `compile()` takes neither optimizer nor loss.
 
     `fit(x)` learns from
@@ -43,25 +43,24 @@ class AgentModel(_fit_data.OwnFit):
     - a `UniformReplay` or `PrioritizedReplay`, with `batch_size` and
       `steps_per_epoch`, which `Collect` fills;
     - `Rollouts(envs, n_steps=T)` with `steps_per_epoch`: a trajectory for each step;
-    - what Keras takes else, such as a `tf.data.Dataset` of batches `[B, ...]`:
+    - whatever else Keras accepts, such as a `tf.data.Dataset` of batches `[B, ...]`:
       dictionaries or `Sample`s, as the agent takes them, or `(observations, actions)`;
-      `Trajectory`s `[T, N, ...]` too.
+      also `Trajectory`s `[T, N, ...]`.
 
     A step is one of the agent's compiled updates, called from Python: `train_step` is
-    not traced, and `jit_compile` is for `predict` alone, since agents choose for
-    themselves what XLA compiles. With `steps_per_execution=K` an update gets K
-    minibatches `[K, B, ...]`, which is much faster; K trajectories are learned from
-    one by one.
+    not traced, and `jit_compile` affects only `predict`, since agents choose themselves
+    what XLA compiles. With `steps_per_execution=K` an update gets K minibatches
+    `[K, B, ...]`, which is much faster; K trajectories are learned from one by one.
 
-    The logs are means over the epoch of the scalars in the agent's info, with a `loss`
-    where it has none: the sum of its losses, which `TerminateOnNaN` watches. Schedules
-    follow the training: "iterations" are minibatches or trajectories, "percent" is the
-    share of `epochs * steps_per_epoch`, "env_steps" what callbacks played. `Collect`,
-    `Rollouts` and `Evaluate` need no `policy`, and that of `RecordVideo` may be
-    None: the agent acts.
+    The logs are means over the epoch of the scalars in the agent's info, plus, where it
+    has no `loss`, the sum of its losses as `loss`, which `TerminateOnNaN` watches.
+    Schedules follow the training: "iterations" are minibatches or trajectories,
+    "percent" is the share of `epochs * steps_per_epoch`, "env_steps" the steps that
+    callbacks played. `Collect`, `Rollouts` and `Evaluate` need no `policy`, and that of
+    `RecordVideo` may be None: the agent acts.
 
     With a `RunCheckpoint` its folder is a run like one of `Trainer`; see there for what
-    `tfrl --resume` goes on with.
+    `tfrl --resume` continues.
 
     Under a `MirroredStrategy` make agent and model in its scope; the replicas share
     each gradient step as they do in `update`.
@@ -69,16 +68,16 @@ class AgentModel(_fit_data.OwnFit):
     Args:
         agent: such as `DQN().create(...)` returns; see `create` for one that can be
             saved as `.keras`.
-        **kwargs: as of `keras.Model`.
+        **kwargs: as in `keras.Model`.
 
     Attributes:
         env_steps: int64 weight, steps of experience so far; callbacks count them.
         iterations: int64 weight, minibatches or trajectories learned from so far.
-        recipe: what `create` was given; None of an agent that was made before.
+        recipe: what `create` was given; None if the agent was made before.
 
     Raises:
-        TypeError: if `agent` is none, or has something else than arrays in it.
-        ValueError: if the strategy in scope is of several processes.
+        TypeError: if `agent` is not an agent, or holds anything but arrays.
+        ValueError: if the strategy in scope has several processes.
 
     Example:
         >>> envs = tfrl.environments.make_vec("CartPole-v1", 2, "sync")
@@ -134,9 +133,9 @@ class AgentModel(_fit_data.OwnFit):
         name: str | None = None,
         **arguments: Any,
     ) -> Self:
-        """Returns the model of a new agent, of which `.keras` files can be loaded.
+        """Returns the model of a new agent, whose `.keras` files can be loaded.
 
-        `import tfrl.training` before they are.
+        `import tfrl.training` before loading them.
 
         Args:
             config: hyper-parameters, such as `DQN()`.
@@ -146,7 +145,7 @@ class AgentModel(_fit_data.OwnFit):
             **arguments: of `config.create`, such as `seed` and `network`.
 
         Returns:
-            A model that learned nothing yet.
+            An untrained model.
 
         Raises:
             TypeError: if `config` makes no agent.
@@ -164,7 +163,7 @@ class AgentModel(_fit_data.OwnFit):
 
     @property
     def agent(self) -> Any:
-        """The agent with the weights of now; another of its structure may be set."""
+        """The agent with the current weights; another of its structure may be set."""
         values = iter([tf.convert_to_tensor(each.value) for each in self._leaves()])
         flat = tf.nest.flatten(self._structure)
         # Of what is None there is no weight.
@@ -188,10 +187,10 @@ class AgentModel(_fit_data.OwnFit):
         )
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """Returns what the policy's network says to observations `[B, *shape]`.
+        """Returns the outputs of the policy's network for observations `[B, *shape]`.
 
-        Keras hands numbers on as float32: of float64 observations with large offsets
-        digits are lost, which `agent.policy` and what `export` writes keep.
+        Keras passes numbers on as float32: float64 observations with large offsets lose
+        digits, which `agent.policy` and exported policies keep.
 
         Raises:
             TypeError: if the policy is no network.
@@ -216,14 +215,14 @@ class AgentModel(_fit_data.OwnFit):
         jit_compile: Any = "auto",
         **others: None,
     ) -> None:
-        """Says how to train; the agent knows most of it.
+        """Configures training; the agent determines most of it.
 
         Args:
             optimizer: None.
             loss: None.
             steps_per_execution: minibatches in one update, K.
-            jit_compile: as of Keras, for `predict`.
-            **others: nothing; what Keras has besides is the agent's.
+            jit_compile: as in Keras, for `predict`.
+            **others: nothing; Keras' other arguments are up to the agent.
 
         Raises:
             TypeError: if there is another argument, such as `optimizer` or `loss`.
@@ -294,8 +293,8 @@ class AgentModel(_fit_data.OwnFit):
         """Refuses: agents are judged by playing.
 
         Args:
-            *args: as of Keras.
-            **kwargs: as of Keras.
+            *args: as in Keras.
+            **kwargs: as in Keras.
 
         Raises:
             ValueError: always.
@@ -310,11 +309,11 @@ class AgentModel(_fit_data.OwnFit):
     test_on_batch = evaluate
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuses: what an agent learns from at once, its `update` takes.
+        """Refuses: give a single batch to the agent's `update`.
 
         Args:
-            *args: as of Keras.
-            **kwargs: as of Keras.
+            *args: as in Keras.
+            **kwargs: as in Keras.
 
         Raises:
             ValueError: always.
@@ -327,11 +326,11 @@ class AgentModel(_fit_data.OwnFit):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """None: the logs are what the agent informs about."""
+        """None: the logs are the agent's info."""
         return []
 
     def reset_metrics(self) -> None:
-        """Forgets what the logs are means of; an epoch begins."""
+        """Resets the means in the logs as an epoch begins."""
         self._sums, self._count = {}, 0
 
     def make_train_function(self, force: bool = False) -> Any:  # noqa: ARG002
@@ -339,13 +338,13 @@ class AgentModel(_fit_data.OwnFit):
         self.train_function = self._train
 
     def train_step(self, data: Any) -> dict[str, float]:
-        """Updates the agent, eagerly, by `[K, B, ...]` or a trajectory.
+        """Updates the agent, eagerly, with `[K, B, ...]` or a trajectory.
 
         Args:
             data: the experience, as the agent takes it.
 
         Returns:
-            Its info, but what is for replays alone.
+            Its info, without what only replays use.
         """
         with (
             self.distribute_strategy.scope(),
@@ -402,8 +401,8 @@ class AgentModel(_fit_data.OwnFit):
         """Saves all of the model; see `keras.Model.save`.
 
         Args:
-            *args: as of Keras.
-            **kwargs: as of Keras.
+            *args: as in Keras.
+            **kwargs: as in Keras.
 
         Raises:
             ValueError: as `get_config`, before a file is touched.
@@ -422,13 +421,13 @@ class AgentModel(_fit_data.OwnFit):
 
         Args:
             filepath: folder to create, or a file with the suffix `.tflite`.
-            format: "tf_saved_model", "litert", or None for what the path says.
-            verbose: as of Keras; nothing is printed.
+            format: "tf_saved_model", "litert", or None to follow the path.
+            verbose: as in Keras; nothing is printed.
             **options: of `export_policy`; its spaces are those of `create` by default.
 
         Raises:
             ValueError: if the format is not that of the path, or a space is not known;
-                both, or a TypeError, as `export_policy`.
+                this or a TypeError as in `export_policy`.
         """
         is_file = os.fspath(filepath).endswith(".tflite")
         wanted = "litert" if is_file else "tf_saved_model"
@@ -450,8 +449,8 @@ class AgentModel(_fit_data.OwnFit):
         """Everything `from_config` needs.
 
         Raises:
-            ValueError: if the model was not made by `create`, or what it was given
-                cannot be found again, or makes another agent.
+            ValueError: if the model was not made by `create`, or its arguments cannot
+                be found again or make another agent.
         """
         if self.recipe is None:
             raise ValueError(

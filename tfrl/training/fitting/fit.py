@@ -27,21 +27,21 @@ _REDUCTIONS = ("sum_over_batch_size", "mean_with_sample_weight")
 
 @keras.saving.register_keras_serializable("tfrl")
 class FitModel(_fit_data.OwnFit):
-    """Trains a network by any loss of a batch, through `fit` as Keras has it.
+    """Trains a network with any loss of a batch, through Keras' `fit`.
 
         loss = mean over the batch of weights * loss_fn(model, batch)
                + regularization losses of the network
 
     `compile(optimizer, metrics=..., jit_compile=..., steps_per_execution=...)` and
-    `fit(data, epochs, steps_per_epoch, callbacks, validation_data)` are Keras' own but
-    for this:
+    `fit(data, epochs, steps_per_epoch, callbacks, validation_data)` are Keras' own
+    except for this:
 
     - `loss_fn` gets what the data set gives: a nest, or `x` or `(x, y)` of Keras'
       tuples `(x, y, sample_weight)`. Sample weights multiply its losses; so do those of
       a replay's `Sample`. The mean is that of the global batch on any strategy.
     - Every report of `loss_fn` is in the logs under its name (those in nests joined by
-      `_`): its mean over the epoch, with the weights. What `td_loss` tells
-      of each element, `priorities` and `errors`, is for replays and not there.
+      `_`): its weighted mean over the epoch. What `td_loss` reports for each element,
+      `priorities` and `errors`, is for replays and not in the logs.
       `compile(metrics={name: ...})` makes Keras metrics of any report instead; a report
       that is a pair is `(y_true, y_pred)` to them.
     - `fit` takes a `UniformReplay` or `PrioritizedReplay` for data, with `batch_size`
@@ -49,17 +49,18 @@ class FitModel(_fit_data.OwnFit):
       callbacks; priorities are updated by what `loss_fn` reports as `priorities`.
     - Schedules of `tfrl.schedules` that `loss_fn` calls without an argument follow the
       training, step by step: "iterations" are those of the optimizer, "percent" is
-      the share of `epochs * steps_per_epoch`, "env_steps" what callbacks collected.
+      the share of `epochs * steps_per_epoch`, "env_steps" the steps that callbacks
+      collected.
     - A target network is updated after every step, inside the compiled function.
 
-    Several networks may have a loss and an optimizer each, by the same names:
+    Several networks may each have a loss and an optimizer, under the same names:
 
         FitModel({"actor": a, "critic": c}, {"actor": loss_a, "critic": loss_c})
         compile({"actor": keras.optimizers.Adam(3e-4), "critic": "adam"})
 
-    A loss may call them all, and moves those weights alone that its own network has:
-    all gradients are taken at the weights before the step. A network without a loss
-    stays as it is. The logs then have `actor_loss`, `critic_loss`, reports such as
+    A loss may call all of them, but moves only the weights of its own network: all
+    gradients are taken at the weights before the step. A network without a loss stays
+    as it is. The logs then have `actor_loss`, `critic_loss`, reports such as
     `critic_td_error`, and `loss`, the sum.
 
     The losses are computed in float32 at least; under mixed precision end the network
@@ -69,14 +70,14 @@ class FitModel(_fit_data.OwnFit):
         network: a built Keras layer or model, or a dict of them. `model(x)`,
             `predict` and `export` are those of a single one.
         loss_fn: function of this model and a batch that returns `LossInfo`, or a loss
-            per element `[B, ...]`, or both a loss and a nest of reports. If it has an
-            argument `training`, it gets whether the network is being trained. A dict
-            of such functions by names of networks trains each by its own.
+            per element `[B, ...]`, or both a loss and a nest of reports. An argument
+            `training`, if it has one, says whether the network is being trained. A dict
+            of such functions, by name of network, trains each network with its own.
         target_updater: of the network; its targets are saved with the model and get
             no gradient (they become not `trainable`).
         reduction: "sum_over_batch_size" divides by the number of losses,
             "mean_with_sample_weight" by the sum of their weights.
-        **kwargs: as of `keras.Model`.
+        **kwargs: as in `keras.Model`.
 
     Attributes:
         network: as given.
@@ -85,9 +86,9 @@ class FitModel(_fit_data.OwnFit):
 
     Raises:
         TypeError: if an argument is something else.
-        ValueError: if a network is not built, `reduction` is none of the two, a loss
-            is of no network, networks with losses of their own share weights, or the
-            strategy in scope is of several processes.
+        ValueError: if a network is not built, `reduction` is neither of the two, a loss
+            belongs to no network, networks with losses of their own share weights, or
+            the strategy in scope has several processes.
 
     Example:
         >>> network = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
@@ -168,20 +169,20 @@ class FitModel(_fit_data.OwnFit):
         auto_scale_loss: bool = True,
         **others: None,
     ) -> None:
-        """Says how to train; the loss is known already.
+        """Configures training; the loss is known already.
 
         Args:
-            optimizer: as of Keras; beside several losses a dict with one for each, or
-                the name of one, of which each gets its own.
+            optimizer: as in Keras; with several losses a dict with one for each, or the
+                name of one, of which each loss gets its own instance.
             metrics: names of reports of `loss_fn` to a Keras metric or a list of them,
                 instead of the report's mean. A metric of one operand gets the report;
                 one of two gets a report that is a pair `(y_true, y_pred)`. Both get the
                 weights.
-            run_eagerly: as of Keras.
-            steps_per_execution: as of Keras.
-            jit_compile: as of Keras: "auto" compiles by XLA where there is a GPU.
-            auto_scale_loss: as of Keras.
-            **others: nothing; what Keras has besides is said by `loss_fn`.
+            run_eagerly: as in Keras.
+            steps_per_execution: as in Keras.
+            jit_compile: as in Keras: "auto" compiles by XLA where there is a GPU.
+            auto_scale_loss: as in Keras.
+            **others: nothing; `loss_fn` replaces Keras' other arguments.
 
         Raises:
             TypeError: if `metrics` is no dict of metrics, `optimizer` None or not what
@@ -252,11 +253,11 @@ class FitModel(_fit_data.OwnFit):
 
         Args:
             x: data as Keras takes it, or a replay, with `batch_size` and `steps`.
-            *args: as of Keras.
-            **kwargs: as of Keras.
+            *args: as in Keras.
+            **kwargs: as in Keras.
 
         Returns:
-            As Keras does.
+            As in Keras.
         """
         _fit_data.check_strategy(self.distribute_strategy)
         _fit_data.check_weights(
@@ -362,9 +363,9 @@ class FitModel(_fit_data.OwnFit):
         """Exports the network; see `keras.Model.export`.
 
         Args:
-            filepath: as of Keras.
-            *args: as of Keras.
-            **kwargs: as of Keras.
+            filepath: as in Keras.
+            *args: as in Keras.
+            **kwargs: as in Keras.
         """
         if isinstance(self.network, keras.Model):
             self.network.export(filepath, *args, **kwargs)
@@ -372,7 +373,7 @@ class FitModel(_fit_data.OwnFit):
             super().export(filepath, *args, **kwargs)
 
     def own_variables(self) -> dict[str, tf.Variable]:
-        """Returns what is the model's state and no weight of a layer, by name."""
+        """Returns the model's state that is not a weight of a layer, by name."""
         updater = self.target_updater
         kept = () if updater is None else updater.variables
         targets = {f"target_{index}": each for index, each in enumerate(kept)}
@@ -392,8 +393,8 @@ class FitModel(_fit_data.OwnFit):
         """Everything `from_config` needs.
 
         Raises:
-            ValueError: if the target updater is of other models than the network, or
-                a function or class is not registered and could not be loaded.
+            ValueError: if the target updater belongs to other models than the network,
+                or a function or class is not registered and could not be loaded.
         """
         given = {
             "network": self.network,

@@ -1,7 +1,7 @@
 """What an agent needs beside `keras.Model.fit`, one callback for each need.
 
 The callbacks work in `FitModel.fit`, `AgentModel.fit` and any other `keras.Model.fit`;
-those of other rooms, and Keras' own, go with them. What Keras' callbacks do with an agent:
+so do those of other rooms and Keras' own. What Keras' callbacks do with an agent:
 
 | callback | with an agent |
 | --- | --- |
@@ -20,12 +20,12 @@ those of other rooms, and Keras' own, go with them. What Keras' callbacks do wit
 | `TerminateOnNaN` | looks at the mean loss of the epoch so far, as ever |
 
 Those that set an optimizer (`LearningRateScheduler`, `ReduceLROnPlateau`,
-`SwapEMAWeights`) are refused by a `FitModel` of several and by an `AgentModel`, whose
-agent has its own: give the optimizers, or the agent, schedules. In an `AgentModel`
-`ModelCheckpoint` saves the whole agent.
+`SwapEMAWeights`) are refused by a `FitModel` with several optimizers and by an
+`AgentModel`, whose agent has its own: give schedules to the optimizers, or to the
+agent. In an `AgentModel`, `ModelCheckpoint` saves the whole agent.
 
-Order counts where one reads what another wrote: `Collect` or `Rollouts` first, then
-`Evaluate`, then what monitors, `RunCheckpoint` last.
+Order matters where one reads what another wrote: `Collect` or `Rollouts` first, then
+`Evaluate`, then those that monitor, `RunCheckpoint` last.
 """
 # ruff: noqa: E501
 
@@ -68,7 +68,7 @@ class _Acting(keras.callbacks.Callback):
         envs: a vector environment, or a single one, in which it acts.
 
     Args:
-        policy: as of `Collect`.
+        policy: as in `Collect`.
         **counts: numbers that must be 1 at least, by name.
         seed: must be 0 at least.
     """
@@ -90,7 +90,7 @@ class _Acting(keras.callbacks.Callback):
         self._host: host_policy.HostPolicy | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
-        """Looks who is to play, and where, before the first batch."""
+        """Checks the policy and the environments before the first batch."""
         self._policy()
 
     def _policy(self, probe: Any = None) -> Any:
@@ -126,9 +126,9 @@ class Playing(_Acting):
     Args:
         envs: vector environment.
         n_steps: steps that are played at once.
-        policy: as of `Collect`.
+        policy: as in `Collect`.
         seed: of the environments and of what the policy draws.
-        **counts: as of `_Acting`.
+        **counts: as in `_Acting`.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Playing(_Acting):
         return collection.captured(self._rng, self.collector)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Takes up where `state` was returned.
+        """Continues from where `state` was returned.
 
         Args:
             state: what `state()` returned.
@@ -209,9 +209,9 @@ class Playing(_Acting):
 class Collect(_fit_data.StepCounter, Playing):
     """Plays environments between the steps of training and keeps what happened.
 
-    After each step of the optimizer `steps_per_batch` steps are played in each
-    environment, by the policy as it is then. With `steps_per_execution` of k they are
-    played k times after each execution.
+    After each step of the optimizer, `steps_per_batch` steps are played in each
+    environment by the current policy. With `steps_per_execution` of k they are played k
+    times after each execution.
 
     The logs of an epoch get `return_mean` and `length_mean` of the last 100 finished
     episodes (NaN before the first) and `env_steps`.
@@ -228,7 +228,7 @@ class Collect(_fit_data.StepCounter, Playing):
         warm_up_steps: steps of experience, over all environments, to be played before
             the first batch is drawn.
         seed: of the environments and of what the policy draws.
-        every_batches: plays after so many steps of the optimizer, instead of each.
+        every_batches: plays after every so many optimizer steps, instead of each.
 
     Raises:
         TypeError: if `envs`, `store`, `policy` or `seed` is something else.
@@ -280,7 +280,7 @@ class Collect(_fit_data.StepCounter, Playing):
         """Plays what has to be there before the first batch; `FitModel.fit` calls it.
 
         Args:
-            model: that is trained.
+            model: the model that is trained.
         """
         if not self.env_steps:
             self._begin_anew()
@@ -300,11 +300,11 @@ class Collect(_fit_data.StepCounter, Playing):
             self._collect(self.model)
 
     def state(self) -> dict[str, Any]:
-        """As of `Rollouts`."""
+        """As in `Rollouts`."""
         return {**super().state(), "batches": self._batches}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """As of `Rollouts`.
+        """As in `Rollouts`.
 
         Args:
             state: what `state()` returned.
@@ -325,14 +325,14 @@ class Collect(_fit_data.StepCounter, Playing):
 
 
 class Rollouts(Playing):
-    """Plays a trajectory for every step of `AgentModel.fit`, of which it is the data.
+    """Plays a trajectory for every step of `AgentModel.fit`.
 
-    Given to `fit` it is its own callback. The logs get what those of `Collect` get.
+    It is data and callback of `fit` at once; the logs get the same as with `Collect`.
 
     Args:
         envs: vector environment of N.
         n_steps: steps in each environment and trajectory, T.
-        policy: as of `Collect`; None for the agent, as it is then.
+        policy: as in `Collect`; None for the agent as it is then.
         seed: of the environments and of what the policy draws.
 
     Raises:
@@ -362,13 +362,13 @@ class Evaluate(_Acting):
     """Plays whole episodes at the end of epochs to judge the policy.
 
     The logs get `val_return_mean`, `val_return_std` and `val_length_mean`, and
-    `val_success_rate` of environments that tell `info["is_success"]`, in the epochs in
-    which it evaluates: the first, every `every_epochs`-th and the last.
+    `val_success_rate` for environments that report `info["is_success"]`, in the epochs
+    in which it evaluates: the first, every `every_epochs`-th and the last.
 
     Args:
-        envs: vector environment of its own.
-        policy: as of `Collect`; asked for its best actions (temperature 0). None for
-            the agent of an `AgentModel` or a `Trainer`, as it is then; others stay.
+        envs: a separate vector environment.
+        policy: as in `Collect`; asked for its best actions (temperature 0). None for
+            the current agent of an `AgentModel` or a `Trainer`; others stay.
         n_episodes: how many to play.
         every_epochs: epochs between evaluations.
         seed: of the environments and of draws, a new one for each epoch.
@@ -430,15 +430,15 @@ class RecordVideo(_Acting):
 
     Args:
         env: one environment, made with `render_mode="rgb_array"`.
-        policy: as of `Evaluate`, of a batch of one.
-        directory: where to; made if it does not exist.
+        policy: as in `Evaluate`, of a batch of one.
+        directory: where to write; made if it does not exist.
         every_epochs: epochs between episodes.
         seed: of the environment and of draws; each episode begins alike.
         ending: what to write, `.gif` or `.mp4`.
-        **options: as of `tfrl.summaries.record_episode`.
+        **options: as in `tfrl.summaries.record_episode`.
 
     Raises:
-        TypeError: if `policy` is none.
+        TypeError: if `policy` is not a policy.
         ValueError: if `every_epochs` is less than 1, `env` renders no arrays, or
             `ending` is another.
 
@@ -490,7 +490,7 @@ class RecordVideo(_Acting):
 class UpdateTarget(_fit_data.StepCounter):
     """Calls a `TargetUpdater` once for each step of the optimizer.
 
-    For models that are no `FitModel`: that updates its targets itself, inside the
+    For models other than `FitModel`, which updates its targets itself, inside the
     compiled step. With `steps_per_execution` of k the calls come k at a time.
 
     Args:
@@ -526,7 +526,7 @@ class UpdateTarget(_fit_data.StepCounter):
 
 
 class FollowSchedule(keras.callbacks.Callback):
-    """Sets something to what a schedule says, before every batch.
+    """Sets something to the value of a schedule before every batch.
 
     The schedule follows the training: "iterations" are those of the optimizer; in a
     `FitModel` "env_steps" are what `Collect` or `Rollouts` played, and "percent" is the
@@ -536,7 +536,7 @@ class FollowSchedule(keras.callbacks.Callback):
         schedule: of `tfrl.schedules`, or any function without arguments.
         variable: a Keras or TensorFlow variable, a function that takes the value, or
             "learning_rate" for that of the optimizer.
-        name: under which the logs of epochs tell the last value; None for none.
+        name: of the last value in the logs of epochs; None to leave it out.
 
     Raises:
         TypeError: if `variable` is none of these, or `schedule` no schedule.

@@ -37,16 +37,17 @@ class FitTrainer:
     """Makes model, data and callbacks of a run of `fit`, and calls `fit` again.
 
     It takes what `run.json` has of such a run, and what a `Trainer` has beside that, so
-    that `tfrl.rl_trainer.train_rl` goes on with either.
+    that `tfrl.rl_trainer.train_rl` continues either.
 
     Args:
         output_dir: folder of the run.
         n_epochs: most epochs, counted over the whole run.
         seed: of the agent.
         resume: continue the run in `output_dir`.
-        strategy: on whose replicas to learn; None for that in scope, if any.
-        override: go on with other hyper-parameters, which `run.json` records.
-        **arguments: as of `run.json`: agent, make_envs, n_envs, experience, network,
+        strategy: strategy on whose replicas to learn; None for the one in scope, if
+            any.
+        override: resume with other hyper-parameters, which `run.json` records.
+        **arguments: as in `run.json`: agent, make_envs, n_envs, experience, network,
             intervals, stop_at_return, evaluation, fit.
 
     Raises:
@@ -165,7 +166,7 @@ class FitTrainer:
 
     @property
     def agent(self) -> Any:
-        """The agent with the weights of now."""
+        """The agent with the current weights."""
         return self._model.agent
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""A whole run of `fit` on disk, from which it goes on as if it had never stopped."""
+"""A whole run of `fit` on disk, which can be resumed as if it had never stopped."""
 
 import contextlib
 import time
@@ -23,51 +23,51 @@ _TAKEN = ("ckpt_dir", "global_step", "keep", "score", "self")
 class RunCheckpoint(keras.callbacks.Callback):
     """Saves a run of `FitModel.fit` or `AgentModel.fit` at epochs' ends and resumes it.
 
-    When `fit` begins, and a run is in the folder, everything is restored and the epochs
-    done are not repeated: the weights become those that a run without interruption
-    would have, bit for bit, on the same machine and devices, where
+    When `fit` begins and the folder holds a run, everything is restored and the epochs
+    done are not repeated: the weights become those of an uninterrupted run, bit for
+    bit, on the same machine and devices, where
 
     - batches come from a replay or from `Rollouts`, which is among the `parts`;
-    - all else that is random is among the `parts`, or in the layers;
+    - everything else that is random is among the `parts`, or in the layers;
     - the environments' own state can be captured (see `tfrl.environments.capture`);
       elsewhere new episodes begin, with a `UserWarning`.
 
-    Keras' callbacks keep their memories to themselves: `EarlyStopping` begins anew.
+    The state of Keras' callbacks is not saved: `EarlyStopping` begins anew.
 
     A run of an `AgentModel` is one like those of `Trainer`: the agent is saved under
     its environment steps (its minibatches, where nothing is played), and each epoch is
-    a row of `metrics.csv`. Made by `AgentModel.create` the model leaves a `run.json`
-    too, so that `tfrl evaluate`, `record`, `export`, `plot` and `doctor` and
-    `tfrl.rl_trainer.open_run` take the folder. With `Evaluate` listed before, the
-    policy of the highest mean return is kept in `best/`.
+    a row of `metrics.csv`. A model made by `AgentModel.create` leaves a `run.json` too,
+    so that `tfrl evaluate`, `record`, `export`, `plot` and `doctor` and
+    `tfrl.rl_trainer.open_run` accept the folder. With `Evaluate` listed before this
+    callback, the policy with the highest mean return is kept in `best/`.
 
-    The program that made a run goes on with it, and where `run.json` tells all of it,
-    so does `tfrl --resume RUN`, to the same bits. It does if the data are `Rollouts`,
-    or a replay of `Transitions` that `Collect` fills, the agent itself plays,
-    `make_vec` or a `make_envs` that can be imported makes the environments, the parts
-    are these, and callbacks beside them are at most an `Evaluate`.
+    The program that made a run resumes it, and so does `tfrl --resume RUN`, to the same
+    bits, if `run.json` describes all of the run. It does if the data are `Rollouts`, or
+    a replay of `Transitions` that `Collect` fills, the agent itself plays, the
+    environments come from `make_vec` or an importable `make_envs`, there are no other
+    parts, and the only other callback, if any, is an `Evaluate`.
 
-    A save is complete or not there, whenever the process is killed. While `fit` runs
-    no other run may use the folder. List this callback last.
+    A save is complete or absent, whenever the process is killed. While `fit` runs, no
+    other run may use the folder. List this callback last.
 
     Args:
         directory: folder of the run; created if missing.
-        parts: names to what has a state beside the model: `Collect`, `Rollouts`,
+        parts: names to what has a state besides the model: `Collect`, `Rollouts`,
             replays (with their stores; what did not change is shared by the saves),
-            `np.random.Generator`s, `tf.Module`s, layers and what else a `Checkpointer`
-            loads in place.
+            `np.random.Generator`s, `tf.Module`s, layers and whatever else a
+            `Checkpointer` loads in place.
         every_epochs: epochs between saves; the last epoch is saved in any case.
         keep: how many saves stay.
-        make_envs: of an `AgentModel`: maps `n_envs=` to environments in which others
-            are to evaluate the run, and `tfrl train --resume` to train it where
-            `make_vec` did not make those of `Collect` or `Rollouts`; by default what
-            one of these among the parts plays in, if `make_vec` can make it.
-        override: go on with other hyper-parameters, which `run.json` records.
+        make_envs: for an `AgentModel`, maps `n_envs=` to environments for evaluating
+            the run later, and for `tfrl train --resume` to train it where `make_vec`
+            did not make those of `Collect` or `Rollouts`; by default like those of one
+            of these among the parts, if `make_vec` can make them.
+        override: resume with other hyper-parameters, which `run.json` records.
 
     Raises:
         TypeError: if a part is something else.
         ValueError: if a number is out of range or a name no identifier; when `fit`
-            begins, if the run in the folder is of another model or other parts.
+            begins, if the run in the folder has another model or other parts.
 
     Example:
         >>> import tempfile
@@ -177,7 +177,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         return epoch
 
     def after_fit(self) -> None:
-        """Gives the folder back; `FitModel.fit` calls it, also after an error."""
+        """Unlocks the folder; `FitModel.fit` calls it, also after an error."""
         if self._run is not None:
             self._run.close()
         if self._lock is not None:

@@ -1,4 +1,4 @@
-"""Rehearsals on a CPU for TPUs: what can be proven without one, and what not."""
+"""Rehearsals on a CPU for TPUs: what can be proven without one, and what cannot."""
 
 import collections
 import dataclasses
@@ -134,7 +134,7 @@ def rehearse(
     n_updates: int = 3,
     update: Callable[..., Any] | None = None,
 ) -> Rehearsal:
-    """Checks on a CPU whether an agent is fit for TPUs, as far as that can be seen.
+    """Checks on a CPU whether an agent is fit for TPUs, as far as a CPU can show.
 
     Its update and its acting are traced for the shapes given, searched, with all
     functions they call, for what a TPU cannot do, and compiled by XLA. Then the
@@ -147,17 +147,17 @@ def rehearse(
     rounding errors grow in so many gradient steps, it is a warning.
 
     Args:
-        agent: a `PyTreeNode` with `update(batch) -> (agent, info)` and a `policy`, as
-            `tfrl.agents.Agent` says; PPO's, for instance.
+        agent: a `PyTreeNode` with `update(batch) -> (agent, info)` and a `policy`, see
+            `tfrl.agents.Agent`; PPO's, for instance.
         batch: what `update` takes, such as a `Trajectory`, of the sizes to be used.
         observations: what its policy acts on, `[B, ...]`.
-        strategy: whose replicas to compare with one, such as eight virtual ones by
+        strategy: its replicas are compared with one, such as eight virtual ones by
             `tfrl.distribute.strategy("rehearsal:8")`, to be made first thing in the
             process; None leaves that check out.
         n_updates: how many updates the replicas take.
-        update: a program that collects too, in the place of the agent's own update:
-            from the agent and `batch`, where it starts, to the new agent and whatever
-            else; `Trainer.rehearsed` returns both.
+        update: a program that collects too, in place of the agent's own update: from
+            the agent and `batch`, where it starts, to the new agent and anything else;
+            `Trainer.rehearsed` returns batch and update.
 
     Returns:
         The report; `report.show()` prints it.
