@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks, draws, precision
 from tfrl.core import random
-from tfrl.distributions import _masks
+from tfrl.distributions import _masks, _own_heads
 from tfrl.host import heads
 
 # Nodes and weights of E[f(z)], z standard normal, by equal steps. Where f bends as
@@ -32,6 +32,10 @@ _cut = functools.partial(tf.split, axis=-1)
 
 class _InTensorFlow:
     """What heads have in common in TensorFlow: checks, and distributions by request."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        _own_heads.bridge(cls)
 
     @property
     def _families(self) -> Any:

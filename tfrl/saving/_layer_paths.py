@@ -122,7 +122,7 @@ def matched(
         [n for n, path in each.items() if _is_text(path)] for each in (here, there)
     ]
     if not found.keys() >= {*texts[0]}:
-        found |= matched_texts(*texts, counted)
+        found |= matched_texts(texts[0], texts[1], counted)
     taken = {*found.values()}
     left = {name: path for name, path in there.items() if name not in taken}
     for name in [name for name in here if name not in found]:
