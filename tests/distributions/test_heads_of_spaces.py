@@ -54,3 +54,51 @@ REFUSED = [
 def test_spaces_that_are_refused(space, options, match):
     with pytest.raises(ValueError, match=f"`action_head`: {match}"):
         heads_of_spaces.action_head(space, **options)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("squash", [False, True])
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)], ids=str)
+def test_actions_of_every_float_dtype_are_scored(shape, squash, dtype):
+    box = S.Box(-0.1, 0.3, shape, dtype)
+    head = heads_of_spaces.action_head(S.Dict(box=box), squash=squash)
+    part, parameters = head.parts[0], 0.1 * tf.ones([4, head.n_outputs])
+    # The last row lies at a bound, which rounds otherwise in another dtype.
+    raw = part.from_env(
+        np.array([*part.to_env(part.sample(parameters, 0))[:3], box.low])
+    )
+    actions = part.to_env(raw)
+    assert actions.dtype == dtype
+    expected = part.log_prob(parameters, raw).numpy()
+    assert np.isfinite(expected).all()
+    env = head.env_distribution(parameters)
+    for given in (actions, actions.numpy()):
+        found = env.log_prob({"box": given})
+        assert found.dtype == tf.float32
+        np.testing.assert_allclose(found, expected, rtol=2e-2, atol=2e-2)
+        single = part.env_distribution(parameters)
+        np.testing.assert_allclose(single.log_prob(given), found, rtol=1e-6)
+        assert (0.0 <= single.cdf(given).numpy()).all()
+    for given in (tf.cast(raw, dtype), tf.cast(raw, dtype).numpy()):
+        found = part.log_prob(parameters, given)
+        assert found.dtype == tf.float32
+        np.testing.assert_allclose(found, expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_actions_that_are_no_floats_are_refused(squash):
+    head = heads_of_spaces.action_head(S.Box(-2.0, 2.0, (2,)), squash=squash)
+    parameters, actions = tf.zeros([3, 4]), tf.zeros([3, 2], tf.int32)
+    with pytest.raises(TypeError, match="`NormalHead`: `actions` expected.*int32"):
+        head.log_prob(parameters, actions)
+    with pytest.raises(TypeError, match="`value` expected a floating-point.*int32"):
+        head.env_distribution(parameters).log_prob(actions)
+
+
+def test_divergences_of_normals_of_a_box_are_those_of_tfp():
+    head = heads_of_spaces.action_head(S.Box(-2.0, 2.0, (2,)))
+    one, other = (head.env_distribution(x * tf.ones([3, 4])) for x in (0.0, 0.2))
+    expected = head.distribution(tf.zeros([3, 4])).kl_divergence(
+        head.distribution(0.2 * tf.ones([3, 4]))
+    )
+    np.testing.assert_allclose(one.kl_divergence(other), expected, rtol=1e-5)

@@ -411,3 +411,96 @@ def test_half_precision(dtype):
     raw = precision.unsquash(tf.constant([-1.0, 0.0, 1.0], dtype), low, high)
     assert raw.dtype.name == dtype
     assert np.isfinite(tf.cast(raw, tf.float32)).all()
+
+
+# Chances and quantiles.
+
+
+def chance(value, loc, scale, low, high):
+    """The normal's chance of what is below, by SciPy."""
+    with np.errstate(divide="ignore"):
+        raw = np.arctanh((value - (low + high) / 2) / ((high - low) / 2))
+    return scipy.stats.norm(loc, scale).cdf(raw)
+
+
+@EVERY_CASE
+def test_cdf_is_the_chance_that_all_numbers_are_below(case):
+    dist, (loc, scale, low, high) = made(case)
+    value = dist.sample(7, seed=SEED).numpy()
+    axes = tuple(range(-dist.event_shape.rank, 0))
+    expected = chance(value, loc, scale, low, high).prod(axes)
+    np.testing.assert_allclose(dist.cdf(value), expected, rtol=1e-7)
+    np.testing.assert_allclose(dist.log_cdf(value), np.log(expected), rtol=1e-6)
+    assert dist.cdf(value[:0]).shape == [0, *dist.batch_shape]
+    draws = dist.sample(20_000, seed=SEED).numpy()
+    below = (draws <= value[0]).all(axes).mean(0)
+    np.testing.assert_allclose(below, expected[0], atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_cdf_at_and_beyond_the_bounds(dtype):
+    loc = tf.constant([-30.0, 0.0, 30.0], dtype)
+    dist = squashed.SquashedNormal(loc, tf.ones([], dtype), 1.0, 3.0)
+    for value, expected in [(0.5, 0.0), (1.0, 0.0), (3.0, 1.0), (3.5, 1.0)]:
+        value = tf.constant(value, dtype)
+        np.testing.assert_array_equal(dist.cdf(value), [expected] * 3)
+        with np.errstate(divide="ignore"):
+            np.testing.assert_array_equal(dist.log_cdf(value), [np.log(expected)] * 3)
+    # 40 deviations below the mean, where the chance itself is 0 in float32.
+    far = squashed.SquashedNormal(tf.constant(1.0, dtype), 0.025, -1.0, 1.0)
+    expected = scipy.stats.norm.logcdf(-40.0)
+    np.testing.assert_allclose(far.log_cdf(tf.zeros([], dtype)), expected, rtol=1e-5)
+    assert np.isnan(far.cdf(tf.constant(np.nan, dtype)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_quantiles_of_one_number(dtype):
+    loc, scale = np.array([0.3, -1.0, 2.0], dtype), np.array([0.5, 1.0, 0.1], dtype)
+    dist = squashed.SquashedNormal(loc, scale, -2.0, 6.0)
+    chances = np.array([1e-6, 0.01, 0.5, 0.99])[:, None].astype(dtype)
+    found = dist.quantile(chances)
+    expected = 2.0 + 4.0 * np.tanh(scipy.stats.norm(loc, scale).ppf(chances))
+    assert found.dtype == dtype and found.shape == [4, 3]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    # Near a bound the digits of the value are fewer than those of its chance.
+    rtol = 0.02 if dtype == "float32" else 1e-6
+    np.testing.assert_allclose(dist.cdf(found), [*chances + 0 * loc], rtol=rtol)
+    np.testing.assert_array_equal(dist.quantile(0.0), [-2.0] * 3)
+    np.testing.assert_array_equal(dist.quantile(1.0), [6.0] * 3)
+    np.testing.assert_allclose(dist.quantile(0.5), dist.mode(), rtol=1e-6)
+    assert squashed.SquashedNormal(loc[:0], scale[:0]).quantile(0.5).shape == [0]
+    compiled = tf.function(dist.quantile, jit_compile=True)
+    # XLA's inverse of the normal's distribution has fewer digits in the tails.
+    np.testing.assert_allclose(compiled(tf.constant(chances)), found, rtol=1e-3)
+
+
+def test_quantiles_of_several_numbers_are_refused():
+    dist = squashed.SquashedNormal(tf.zeros([3]), 1.0, -np.ones(3), np.ones(3))
+    with pytest.raises(NotImplementedError, match=r"events of one number.*got.*\[3\]"):
+        dist.quantile(0.5)
+
+
+# Values of other dtypes.
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("own", ["float32", "float64"])
+def test_values_of_every_float_dtype(own, dtype):
+    dist = squashed.SquashedNormal(tf.zeros([2], own), 1.0, validate_args=True)
+    value, expected = np.array([0.5, -0.25]), dist.log_prob(np.array([0.5, -0.25], own))
+    for given in (value.astype(dtype), tf.constant(value, dtype)):
+        for method in ("log_prob", "prob", "cdf", "log_cdf"):
+            found = getattr(dist, method)(given)
+            assert found.dtype == own
+            wanted = getattr(dist, method)(value.astype(own))
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        np.testing.assert_allclose(dist.log_prob(given), expected, rtol=1e-6)
+
+
+def test_values_that_are_no_floats_are_refused():
+    dist = squashed.SquashedNormal(0.0, 1.0)
+    for method in (dist.log_prob, dist.cdf):
+        with pytest.raises(
+            TypeError, match="`SquashedNormal`: `value` expected.*int32"
+        ):
+            method(tf.constant(0))

@@ -259,3 +259,14 @@ def test_configurations_of_earlier_files_give_the_same_layer():
     np.testing.assert_allclose(dist.loc, [[3.0, 3.0]])
     np.testing.assert_allclose(dist.scale, [[0.3, 0.3]], rtol=1e-6)
     np.testing.assert_array_equal(dist.low, [-2.0, -2.0])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("family", ["normal", "squashed_normal"])
+def test_actions_of_every_float_dtype_are_scored(family, dtype):
+    head = layers.DistributionHead(S.Box(-2.0, 2.0, (2,), dtype), family)
+    dist = head.distribution(head(inputs(3, 5)))
+    actions = np.array([[0.5, -0.25]] * 3)
+    expected = dist.log_prob(actions.astype("f"))
+    for given in (actions.astype(dtype), tf.constant(actions, dtype)):
+        np.testing.assert_allclose(dist.log_prob(given), expected, rtol=1e-6)

@@ -3,14 +3,16 @@
 import gc
 import pathlib
 import shutil
+from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from saving import saved_models
 
-from tfrl import agents
-from tfrl.saving import checkpointer
+from tfrl import agents, core
+from tfrl.saving import checkpointer, checkpoints
 
 FORMAT_1 = pathlib.Path(__file__).parent / "format_1"
 
@@ -178,6 +180,56 @@ def test_a_train_state_knows_the_layers_of_its_model(tmp_path):
     assert manager.missing == ()
     loaded = manager["agent"].params
     assert [float(x[0, 0]) for k, x in loaded.items() if "kernel" in k] == [2.0]
+
+
+class Torso(keras.Model):
+    """A model of a user's own class, whose name Keras makes unless one is given."""
+
+    def __init__(self, name=None):
+        super().__init__(name=name)
+        self.inner = keras.layers.Dense(2)
+
+    def build(self, shape):
+        self.inner.build(shape)
+        self.built = True
+
+
+class Pair(core.PyTreeNode):
+    states: Any
+    targets: Any
+
+
+def pair(*names):
+    models = [Torso(name) for name in names]
+    for model in models:
+        model.build((None, 4))
+    states = [agents.TrainState.create(x, tx=agents.sgd(0.1)) for x in models]
+    targets = {k: 2.0 * v for state in states for k, v in state.params.items()}
+    return Pair(states, targets)
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_keys_of_a_model_without_a_name_are_known_beside_its_state(tmp_path, times):
+    # The second time across a number with another digit, which sorts otherwise.
+    saved = [pair(None, None) for _ in range(times)][-1]
+    checkpointer.Checkpointer(tmp_path / "one", agent=saved).save(3, agent=saved)
+    checkpoints.save_run(tmp_path / "run", 3, saved, {})
+    empty = tf.nest.map_structure(tf.zeros_like, pair(None, None))
+    loader = checkpointer.Checkpointer(tmp_path / "one", agent=empty)
+    assert loader.load() == 3
+    for found in (loader["agent"], checkpoints.load_run(tmp_path / "run", empty)[0]):
+        wanted = [state.params for state in saved.states]
+        for state, params in zip(found.states, wanted, strict=True):
+            for key, before in zip(sorted(state.params), sorted(params), strict=True):
+                np.testing.assert_array_equal(state.params[key], params[before])
+                np.testing.assert_array_equal(found.targets[key], 2.0 * params[before])
+
+
+def test_keys_of_a_model_with_a_name_of_its_own_are_not_renumbered(tmp_path):
+    saved, other = pair("torso_7001"), pair("torso_7003")
+    checkpointer.Checkpointer(tmp_path, agent=saved).save(1, agent=saved)
+    with pytest.raises(ValueError, match=r"missing.*torso_7003"):
+        checkpointer.Checkpointer(tmp_path, agent=other).load()
 
 
 def test_an_optimizer_goes_with_its_variables(tmp_path):

@@ -364,6 +364,7 @@ def test_matching():
 )
 def test_renumbered(names, expected):
     assert _layer_paths.renumbered(names) == expected
+    assert _layer_paths.renumbered(["mine_3.b"], ["mine"]) == ["mine.b"]
 
 
 def test_names_of_parts_and_what_they_lost():

@@ -115,6 +115,12 @@ def check_same_bounds(a: Any, b: Any, *names: str) -> None:
             )
 
 
+def as_values(distribution: Any, value: tf.Tensor) -> tf.Tensor:
+    """Returns floats of any dtype in that of a distribution; others are a TypeError."""
+    checks.check_floating(type(distribution).__name__, "value", value)
+    return tf.cast(value, distribution.dtype)
+
+
 def known_value(value: Any) -> Any:
     """Returns numbers or an array, or None where only a run can tell the value."""
     if isinstance(value, tf.Tensor):
@@ -241,6 +247,7 @@ class Bounded(tfp.distributions.AutoCompositeTensorDistribution):
     def _sample_control_dependencies(self, value: tf.Tensor) -> list[Any]:
         if not self.validate_args:
             return []
+        value = as_values(self, value)
         inside = tf.reduce_all((value >= self._least) & (value <= self._greatest))
         return [tf.debugging.Assert(inside, ["values must lie within the bounds"])]
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.distributions import product, squashed
+from tfrl.distributions import _families, product, squashed
 
 tfd = tfp.distributions
 normal = tfd.MultivariateNormalDiag
@@ -32,6 +32,19 @@ class ActionFiniteDiscrete(tfp.distributions.FiniteDiscrete):
 
     def _cdf(self, x: tf.Tensor) -> tf.Tensor:
         return super()._cdf(_as_choices(x, self.dtype))
+
+
+class ActionNormal(tfp.distributions.Normal):
+    """A normal distribution that scores floats of every dtype."""
+
+    def _log_prob(self, x: tf.Tensor) -> tf.Tensor:
+        return super()._log_prob(_families.as_values(self, x))
+
+    def _cdf(self, x: tf.Tensor) -> tf.Tensor:
+        return super()._cdf(_families.as_values(self, x))
+
+    def _log_cdf(self, x: tf.Tensor) -> tf.Tensor:
+        return super()._log_cdf(_families.as_values(self, x))
 
 
 def _as_choices(value: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -64,5 +77,5 @@ def choices(
 
 def box_normal(loc: tf.Tensor, deviation: tf.Tensor, n_axes: int) -> Any:
     """Returns a normal of arrays of so many axes, of numbers where there are none."""
-    one = tfd.Normal(loc, deviation)
+    one = ActionNormal(loc, deviation)
     return tfd.Independent(one, n_axes) if n_axes else one

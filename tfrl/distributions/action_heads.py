@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks, draws, precision
 from tfrl.core import random
-from tfrl.distributions import _masks
+from tfrl.distributions import _masks, _own_heads
 from tfrl.host import heads
 
 # Nodes and weights of E[f(z)], z standard normal, by equal steps. Where f bends as
@@ -32,6 +32,10 @@ _cut = functools.partial(tf.split, axis=-1)
 
 class _InTensorFlow:
     """What heads have in common in TensorFlow: checks, and distributions by request."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        _own_heads.bridge(cls)
 
     @property
     def _families(self) -> Any:
@@ -245,7 +249,8 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
         """Returns the TFP distribution of the environment's actions.
 
         It is a `SquashedNormal` with `squash`, without it the normal, whose draws are
-        not clipped.
+        not clipped. They have the parameters' dtype; floats of every dtype are scored,
+        so those of `to_env` too.
 
         Raises:
             ValueError: if there are not `n_outputs` parameters, 2 * D.
@@ -288,6 +293,8 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
         """Returns the log-density of raw actions, `[...]`."""
         known, inner = self._given(parameters), [len(self.low)]
         actions = self._given_actions(actions, known, inner, known.dtype)
+        checks.check_floating(type(self).__name__, "actions", actions)
+        actions = tf.cast(actions, known.dtype)
         loc, free = self._split(known)
         gaps = (actions - loc) / self._deviation(free)
         each = -0.5 * tf.square(gaps) - self._log_deviation(free) - _LOG_SQRT_2_PI

@@ -42,6 +42,10 @@ class SquashedNormal(_families.Bounded):
     none to the tensor itself. For the gradient by a draw score a copy of it, made while
     the tape records: `log_prob(tf.identity(draw))`.
 
+    Values are floats of any dtype, as environments have them. `cdf` is the chance that
+    all numbers of an event are at most the value's, and `quantile` its inverse for
+    events of one number; they are the normal's, and exact.
+
     `mode()` is where the bounds take the normal's mode: the median, and what one acts
     by without noise. (The density itself may be highest at the bounds.) Mean, standard
     deviation and entropy have no closed form and raise `NotImplementedError`; estimate
@@ -140,12 +144,42 @@ class SquashedNormal(_families.Bounded):
         return value, self._log_density(raw, noise)
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
+        value = _families.as_values(self, value)
         raw = self._raw_of(value)
         given = self._loc, self._scale, self.low, self.high
         rank = self.event_shape.rank
         if raw is None:
             return _log_prob(value, *given, event_rank=rank)
         return _raw_log_prob(raw, *given, event_rank=rank)
+
+    def _cdf(self, value: tf.Tensor) -> tf.Tensor:
+        chances = self._below(value, tfd.Normal.cdf, 0.0, 1.0)
+        return tf.reduce_prod(chances, list(range(-self.event_shape.rank, 0)))
+
+    def _log_cdf(self, value: tf.Tensor) -> tf.Tensor:
+        logs = self._below(value, tfd.Normal.log_cdf, -np.inf, 0.0)
+        return tf.reduce_sum(logs, list(range(-self.event_shape.rank, 0)))
+
+    def _below(
+        self, value: tf.Tensor, of_raw: Any, least: float, most: float
+    ) -> tf.Tensor:
+        """The chance that each number is at most a value: the normal's."""
+        value = _families.as_values(self, value)
+        raw = precision.unsquash(value, self.low, self.high)
+        inside = of_raw(tfd.Normal(self._loc, self._scale), raw)
+        least, most = (tf.constant(x, inside.dtype) for x in (least, most))
+        inside = tf.where(value <= self.low, least, inside)
+        return tf.where(value >= self.high, most, inside)
+
+    def _quantile(self, value: tf.Tensor) -> tf.Tensor:
+        if self.event_shape.rank:
+            raise NotImplementedError(
+                "`SquashedNormal.quantile`: expected events of one number, as of "
+                f"scalar bounds; got events of shape {self.event_shape.as_list()}"
+            )
+        chance = _families.as_values(self, value)
+        raw = tfd.Normal(self._loc, self._scale).quantile(chance)
+        return precision.squash(raw, self.low, self.high)
 
     def _mode(self) -> tf.Tensor:
         mode = precision.squash(tf.convert_to_tensor(self._loc), self.low, self.high)

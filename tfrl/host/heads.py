@@ -74,6 +74,11 @@ class _Head:
     """What all heads have in common."""
 
     @property
+    def is_mirrored(self) -> bool:
+        """Whether it acts in NumPy by itself, not by a subclass in TensorFlow."""
+        return True
+
+    @property
     def n_outputs(self) -> int:
         raise NotImplementedError
 
@@ -123,7 +128,11 @@ class _Head:
             )
 
     def plain(self) -> Any:
-        """Returns the head without what a subclass adds."""
+        """Returns the head without what a subclass adds.
+
+        Raises:
+            TypeError: if the subclass changes something, so that this is another.
+        """
         kind: Any = next(x for x in type(self).__mro__ if x.__module__ == __name__)
         given = {x.name: getattr(self, x.name) for x in dataclasses.fields(kind)}
         if "parts" in given:
@@ -406,6 +415,11 @@ class NumpyComposite(_Head):
     def n_log_stds(self) -> int:
         """How many parameters, at the end, are (log) standard deviations."""
         return sum(part.n_log_stds for part in self.parts)
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether all parts act in NumPy by themselves."""
+        return all(part.is_mirrored for part in self.parts)
 
     @property
     def squash(self) -> bool:

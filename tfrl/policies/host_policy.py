@@ -118,6 +118,8 @@ class HostPolicy:
         policy = policies.as_policy("HostPolicy", "policy", policy)
         self._log_probs = log_probs
         self._is_network = hasattr(policy, "dense_layers")
+        if self._is_network:
+            _check_head(policy.head)
         mirror = numpy_copy(policy) if self._is_network else None
         self.mirrored, self._numpy_rows = mirror is not None, 0
         self._is_masked = getattr(policy, "is_masked", False)
@@ -360,6 +362,17 @@ class HostPolicy:
             ValueError: if a part is missing or of another shape, or rows differ.
         """
         return self._outputs(self._batch(observations), ())[0]
+
+
+def _check_head(head: Any) -> None:
+    """Raises a TypeError if a head cannot act on the host."""
+    for part in (head, *getattr(head, "parts", ())):
+        if not hasattr(part, "host_sample"):
+            raise TypeError(
+                "`HostPolicy`: `policy` expected a head of `tfrl.distributions`, or of "
+                f"a class derived from one; got {type(part).__name__}; derive it from "
+                "NormalHead, CategoricalHead or CompositeHead"
+            )
 
 
 def _check_finite(params: Mapping[str, Any], are_few: bool) -> None:

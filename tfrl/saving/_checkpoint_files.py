@@ -58,7 +58,8 @@ def match(
         if {*saved} - body["paths"].keys():
             raise sealed_folder.DamageError("it lacks paths")
         paths = {n: _layer_paths.from_json(body["paths"][n]) for n in there}
-        chosen = _layer_paths.matched({n: parts.paths[n] for n in here}, paths)
+        mine = {n: parts.paths[n] for n in here}
+        chosen = _layer_paths.matched(mine, paths, parts.counted)
     else:
         old, lost = _layer_paths.of_parts(parts)
         doubtful = sorted({lost[name] for name in here if name in lost})

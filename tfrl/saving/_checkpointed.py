@@ -54,6 +54,7 @@ class Parts:
         keras_names: of objects of Keras and of nests their paths, what Keras calls
             their variables, and the paths to these.
         layers: of Keras.
+        counted: names of models of nests, as Keras made them.
 
     Args:
         where: name of the function that asks.
@@ -85,6 +86,7 @@ class Parts:
         self.immutable: dict[str, list[str]] = {}
         self.keras_names: list[tuple[Any, list[str], list[Any]]] = []
         self.layers: list[keras.layers.Layer] = []
+        self.counted: set[str] = set()
         self._where, self._slots = where, set[str]()
         for name, item in items.items():
             self._seen: set[int] = set()
@@ -122,7 +124,7 @@ class Parts:
     def _add_nest(self, path: _layer_paths.Path, nest: Any) -> None:
         """Adds the leaves of an immutable item."""
         leaves = named_arrays.name_arrays(nest, path[0].token)
-        paths = list(_leaf_paths(path, nest, {}))
+        paths = list(_leaf_paths(path, nest, {}, self.counted))
         # A slash in a key is one in the path of a Keras variable.
         names = [
             key.replace("/", ".").replace("~1", ".").replace("~0", "~")
@@ -245,12 +247,16 @@ def _is_array(item: Any) -> bool:
 
 
 def _leaf_paths(
-    path: _layer_paths.Path, nest: Any, known: Mapping[str, _layer_paths.Path]
+    path: _layer_paths.Path,
+    nest: Any,
+    known: Mapping[str, _layer_paths.Path],
+    counted: set[str],
 ) -> Iterator[_layer_paths.Path]:
     """Yields the paths to the leaves of a nest, in the order of `tf.nest`.
 
     Where a node holds a layer, the paths of its variables are keys, and stand for
-    their places in the layer, which `known` has by these keys.
+    their places in the layer, which `known` has by these keys. The layer's own name is
+    added to `counted` if Keras made it.
     """
     parts = named_arrays.children(_layer_paths.joined(path), nest)
     if parts is None:
@@ -259,21 +265,28 @@ def _leaf_paths(
     if isinstance(nest, pytree.PyTreeNode):
         # Paths may say of one variable what the state's own keys say of another.
         for value in sorted(vars(nest).values(), key=lambda x: hasattr(x, "names")):
-            known = {**known, **_places_by_key(value)}
+            layer = _layer_of(value)
+            if layer is not None:
+                known = {**known, **_places_by_key(layer, value)}
+                counted |= set() if _layer_paths.is_given(layer) else {layer.name}
     for key, part in parts:
         step = _layer_paths.Step(str(key).replace("/", "."))
         steps = known.get(key, (step,)) if isinstance(key, str) else (step,)
-        yield from _leaf_paths((*path, *steps), part, known)
+        yield from _leaf_paths((*path, *steps), part, known, counted)
 
 
-def _places_by_key(value: Any) -> dict[str, Any]:
+def _layer_of(value: Any) -> Any:
+    """Returns the layer that a field of a node is or holds, None if there is none."""
+    for layer in (value, getattr(value, "layer", None)):
+        if isinstance(layer, keras.layers.Layer):
+            return layer
+    return None
+
+
+def _places_by_key(layer: Any, value: Any) -> dict[str, Any]:
     """Returns the paths of a layer's variables by the keys of `TrainState`."""
-    layer, keys = value, None
-    if not isinstance(layer, keras.layers.Layer):
-        # Keys are of the time when the state was made, and Keras may change paths.
-        layer, keys = getattr(value, "layer", None), getattr(value, "names", None)
-    if not isinstance(layer, keras.layers.Layer):
-        return {}
+    # Keys are of the time when the state was made, and Keras may change paths.
+    keys = None if layer is value else getattr(value, "names", None)
     paths = _layer_paths.variable_paths(layer)
     variables = list({id(each): each for each in layer.variables}.values())
     if keys is None:

@@ -91,7 +91,9 @@ def is_same(one: Path, other: Path) -> bool:
     return len(one) == len(other) and all(map(Step.is_same, one, other))
 
 
-def matched(here: Mapping[str, Path], there: Mapping[str, Path]) -> dict[str, str]:
+def matched(
+    here: Mapping[str, Path], there: Mapping[str, Path], counted: Collection[str] = ()
+) -> dict[str, str]:
     """Finds names of one process among those of another.
 
     Where names of layers that Keras may have made say otherwise than their places,
@@ -101,6 +103,7 @@ def matched(here: Mapping[str, Path], there: Mapping[str, Path]) -> dict[str, st
     Args:
         here: paths by name.
         there: likewise.
+        counted: names of models here that Keras made; in keys they count as such, too.
 
     Returns:
         Names here, and names there.
@@ -119,7 +122,7 @@ def matched(here: Mapping[str, Path], there: Mapping[str, Path]) -> dict[str, st
         [n for n, path in each.items() if _is_text(path)] for each in (here, there)
     ]
     if not found.keys() >= {*texts[0]}:
-        found |= matched_texts(*texts)
+        found |= matched_texts(texts[0], texts[1], counted)
     taken = {*found.values()}
     left = {name: path for name, path in there.items() if name not in taken}
     for name in [name for name in here if name not in found]:
@@ -144,7 +147,9 @@ def matched(here: Mapping[str, Path], there: Mapping[str, Path]) -> dict[str, st
     return {name: saved for name, saved in found.items() if name not in doubtful}
 
 
-def matched_texts(here: Sequence[str], there: Sequence[str]) -> dict[str, str]:
+def matched_texts(
+    here: Sequence[str], there: Sequence[str], counted: Collection[str] = ()
+) -> dict[str, str]:
     """Finds names among others if only numbers of Keras differ.
 
     Keras numbers layers that were given no name, through all that a process makes.
@@ -152,6 +157,7 @@ def matched_texts(here: Sequence[str], there: Sequence[str]) -> dict[str, str]:
     Args:
         here: words joined by dots.
         there: likewise.
+        counted: as of `matched`.
 
     Returns:
         Names here, and names there; none if others differ too.
@@ -160,7 +166,8 @@ def matched_texts(here: Sequence[str], there: Sequence[str]) -> dict[str, str]:
         >>> matched_texts(["net.dense_7.bias"], ["net.dense.bias"])
         {'net.dense_7.bias': 'net.dense.bias'}
     """
-    one, other = (renumbered(names, own=False) for names in (here, there))
+    bases = {_COUNT.sub("", name) for name in counted} | _automatic_names(own=False)
+    one, other = (renumbered(names, bases) for names in (here, there))
     known = dict(zip(other, there, strict=True))
     if {*one} != {*other} or len(known) < len(here):
         return {}
@@ -463,15 +470,15 @@ def _may_have_made(base: str, number: int) -> bool:
     return number in _made[base]
 
 
-def renumbered(names: Sequence[str], *, own: bool = True) -> list[str]:
+def renumbered(names: Sequence[str], counted: Any = None) -> list[str]:
     """Counts anew where Keras may have counted.
 
     `dense_7` and `dense_10` become `dense` and `dense_1`, beside each other only.
 
     Args:
         names: words joined by dots.
-        own: whether classes of others than Keras count too, those that this process
-            happens to know.
+        counted: words that Keras may have put a number to; None for those of all
+            classes that this process happens to know.
 
     Returns:
         The names, in the same order.
@@ -480,7 +487,8 @@ def renumbered(names: Sequence[str], *, own: bool = True) -> list[str]:
         >>> renumbered(["net.dense_7.kernel", "net.dense_10.kernel"])
         ['net.dense.kernel', 'net.dense_1.kernel']
     """
-    bases = "|".join(sorted(_automatic_names(own), reverse=True))
+    known = _automatic_names() if counted is None else counted
+    bases = "|".join(sorted(map(re.escape, known), reverse=True))
     pattern = re.compile(f"({bases})(?:_([0-9]+))?")
     split = [name.split(".") for name in names]
     numbers: dict[tuple[str, ...], set[int]] = collections.defaultdict(set)
@@ -492,8 +500,8 @@ def renumbered(names: Sequence[str], *, own: bool = True) -> list[str]:
     def renamed(parts: Sequence[str]) -> Iterator[str]:
         for k, match in enumerate(map(pattern.fullmatch, parts)):
             if match:
-                known = sorted(numbers[*parts[:k], match[1]])
-                rank = known.index(int(match[2] or 0))
+                found = sorted(numbers[*parts[:k], match[1]])
+                rank = found.index(int(match[2] or 0))
                 yield f"{match[1]}_{rank}" if rank else match[1]
             else:
                 yield parts[k]
@@ -510,7 +518,6 @@ def of_parts(parts: Any) -> tuple[dict[str, str], dict[str, str]]:
     Returns:
         The old names by the names; and the layers that the user named, by the names of
         parts whose old names do not tell which of these was meant.
-
     """
     old: dict[str, str] = {}
     lost: dict[str, str] = {}
@@ -569,11 +576,8 @@ def _automatic_names(own: bool = True) -> set[str]:
     classes: list[Any] = [keras.layers.Layer, keras.random.SeedGenerator]
     for cls in classes:
         classes += cls.__subclasses__()
-    return {
-        snake_case(cls.__name__)
-        for cls in classes
-        if own or cls.__module__.partition(".")[0] == "keras"
-    }
+    known = [cls for cls in classes if own or cls.__module__.startswith("keras.")]
+    return {snake_case(cls.__name__) for cls in known}
 
 
 def special_kind(name: str, item: Any = None) -> str | None:

@@ -211,4 +211,5 @@ def _is_reshaped(policy: Any) -> bool:
 def _copied(policy: Any) -> Any:
     """A NumPy copy of the network, None if there is none."""
     known = hasattr(policy, "dense_layers") and hasattr(policy, "host_draw")
+    known = known and policy.head.is_mirrored
     return host_policy.numpy_copy(policy) if known else None
