@@ -9,12 +9,13 @@ A gin file is code: what it imports runs. Train only what you would execute. Wit
 import sys
 
 from tfrl import entry
-from tfrl._internal import lazy_doors, output
+from tfrl._internal import lazy_doors, output, parents
 
 if __name__ == "__main__":
     # TensorFlow is loaded below: neither --help nor a wrong flag waits for it.
     entry.train_flags(None, "python -m tfrl.rl_trainer")
     entry.begin(may_lose_output=True)
+    parents.watch()
 else:
     lazy_doors.imported("keras")  # and with it TensorFlow
 
@@ -388,7 +389,8 @@ def main(
         f"final evaluation: return {played.returns.mean():.1f} "
         f"(standard deviation {played.returns.std():.1f}, "
         f"{len(played.returns)} episodes)\n"
-        f"everything is in {output_dir}; watch it: tensorboard --logdir={output_dir}"
+        f"everything is in {output_dir}; watch it: tensorboard "
+        f"{shlex.quote(f'--logdir={output_dir}')}"
     )
     return 0
 
