@@ -185,8 +185,9 @@ except EOFError:
     ended.append("no input")
 before = len(ended)
 (run / "ready").touch()
-while len(ended) == before:
-    time.sleep(0.02)
+for _ in range(1000):
+    if len(ended) == before:
+        time.sleep(0.02)
 (run / "part").write_text(" ".join(ended))
 (run / "part").rename(run / "ended")
 """
