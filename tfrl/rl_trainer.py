@@ -9,13 +9,12 @@ A gin file is code: what it imports runs. Train only what you would execute. Wit
 import sys
 
 from tfrl import entry
-from tfrl._internal import lazy_doors, output, parents
+from tfrl._internal import lazy_doors, output
 
 if __name__ == "__main__":
     # TensorFlow is loaded below: neither --help nor a wrong flag waits for it.
     entry.train_flags(None, "python -m tfrl.rl_trainer")
     entry.begin(may_lose_output=True)
-    parents.watch()
 else:
     lazy_doors.imported("keras")  # and with it TensorFlow
 

@@ -282,7 +282,7 @@ def test_trials_of_processes_that_were_killed_are_made_again(
         durable.lock_file(alive.fileno())
         assert searched(2.0, n_trials=2) == (0, 1)
     out = capsys.readouterr().out
-    assert "trial 1: its process is gone; it is made again\n" in out
+    assert "trial 1: its process is gone; it does not count\n" in out
     assert "trial 2: its" not in out and "trial 3: its" not in out
     # The last one is of a version that held no locks.
     found = ["COMPLETE", "FAIL", "RUNNING", "RUNNING", "COMPLETE"]

@@ -311,7 +311,7 @@ def _take_back(study: Any, states: Any, folder: pathlib.Path) -> None:
             continue
         study.tell(trial.number, state=states.FAIL)
         study.enqueue_trial(trial.params)
-        output.say(f"trial {trial.number}: its process is gone; it is made again")
+        output.say(f"trial {trial.number}: its process is gone; it does not count")
 
 
 def _run_of(folder: pathlib.Path, number: int) -> pathlib.Path:

@@ -481,8 +481,7 @@ class Trainer:
         self.record = _run_record.continued(self.record, self.directory, self._override)
         with _parts.blaming_overrides(self.record.overrides if self._override else ()):
             given = self.agent, self.record, self._override, self.eval_envs
-            loaded = self._checkpoints.load(*given)
-        self.agent, facts, self.env_steps, notice = loaded
+            self.agent, facts, self.env_steps, notice = self._checkpoints.load(*given)
         self._saved, self.epoch = self.env_steps, facts["epoch"]
         self._seconds, self._log_position = facts["seconds"], facts["log"]
         self._standing.take_up(facts)
