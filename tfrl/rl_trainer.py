@@ -218,12 +218,9 @@ def train_rl(
     if rehearsal_strategy is not None:
         with contextlib.closing(running):
             given, update = running.rehearsed()
+            agent, seen = running.agent, running.observations
             return rehearsal.rehearse(
-                running.agent,
-                given,
-                running.observations,
-                strategy=rehearsal_strategy,
-                update=update,
+                agent, given, seen, strategy=rehearsal_strategy, update=update
             )
     with running:
         if running.is_chief:
@@ -232,12 +229,9 @@ def train_rl(
         if played is None or not running.is_chief:
             return played
         if isinstance(running.agent.policy, network_policy.NetworkPolicy):
+            spaces = running.observation_space, running.action_space
             export.export_policy(
-                running.agent,
-                running.directory / "policy",
-                running.observation_space,
-                running.action_space,
-                overwrite=True,
+                running.agent, running.directory / "policy", *spaces, overwrite=True
             )
     metrics = run_log.read_metrics(running.directory / "metrics.csv")
     is_known = any(np.isfinite(metrics.get(x, np.nan)).any() for x in curves.RETURNS)

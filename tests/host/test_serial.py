@@ -144,6 +144,12 @@ def test_a_vector_goes_on_after_steps_that_are_not_its_own():
             serial.reset(options={"reset_mask": ended})
             theirs.reset(options={"reset_mask": ended})
     check_equal(own.step(np.zeros(3, int))[:4], theirs.step(np.zeros(3, int))[:4])
+    first = {"reset_mask": np.array([True, False, False])}
+    check_equal(own.reset(options={**first})[0], theirs.reset(options=first)[0])
+    # A reset of some that follows steps of others knows what these saw.
+    seen = serial.step(np.zeros(3, int))[0]
+    after = own.reset(options={"reset_mask": np.array([True, False, False])})[0]
+    np.testing.assert_array_equal(after[1:], seen[1:])
 
 
 class Variant(SyncVectorEnv):
@@ -154,7 +160,7 @@ class Variant(SyncVectorEnv):
         return seen, rewards + 1.0, *rest
 
 
-def test_variants_step_themselves():
+def test_variants_step_themselves(monkeypatch):
     can_play = _serial.SerialSteps.can_play
     assert can_play(pair()[0])
     assert can_play(vectors.make_vec("Pendulum-v1", 2))
@@ -164,6 +170,11 @@ def test_variants_step_themselves():
     assert not can_play(envs)
     assert not can_play(gym.wrappers.vector.RecordEpisodeStatistics(pair()[0]))
     assert stepping.Stepper(envs, 0).step(np.full(1, 3)).rewards.tolist() == [4.0]
-    patched = pair()[0]
-    patched.step = lambda actions: None
-    assert not can_play(patched)
+    for name in ("step", "reset"):
+        patched = pair()[0]
+        setattr(patched, name, getattr(patched, name))
+        assert not can_play(patched)
+        with monkeypatch.context() as patch:
+            patch.setattr(SyncVectorEnv, name, lambda *_, **__: None)
+            assert not can_play(SyncVectorEnv([Drawn], autoreset_mode=MODES[0]))
+    assert can_play(pair()[0])

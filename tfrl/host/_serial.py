@@ -13,6 +13,8 @@ from gymnasium.vector import utils as batches
 
 from tfrl._internal import gym_checks
 
+_METHODS = SyncVectorEnv.step, SyncVectorEnv.reset
+
 
 class SerialSteps:
     """Steps the environments of a vector that does not reset by itself.
@@ -31,8 +33,10 @@ class SerialSteps:
     @staticmethod
     def can_play(vector: Any) -> bool:
         """Tells whether a vector is one of these, and no variant of it."""
-        is_one = type(vector) is SyncVectorEnv and "step" not in vars(vector)
-        return is_one and vector.autoreset_mode == AutoresetMode.DISABLED
+        if type(vector) is not SyncVectorEnv or {"step", "reset"} & set(vars(vector)):
+            return False
+        is_patched = (SyncVectorEnv.step, SyncVectorEnv.reset) != _METHODS
+        return not is_patched and vector.autoreset_mode == AutoresetMode.DISABLED
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, list[Any]]:
         """Returns what came of an action in each environment, and all their infos."""
@@ -50,7 +54,8 @@ class SerialSteps:
             infos[i] = info
             if type(info) is not dict:
                 info.items()  # which other infos have, too
-        self._items = items
+        # The vector itself, too, knows what was seen last, for who goes on with it.
+        self._items = self._vector._env_obs = items  # noqa: SLF001
         return self._observations(), rewards, terminated, truncated, infos
 
     def reset(self, options: dict[str, np.ndarray]) -> tuple[Any, list[Any]]:
