@@ -186,6 +186,9 @@ def test_several_loggers_of_a_run_keep_apart(tmp_path, wandb_runs, monkeypatch):
     assert known == {"A": {"0": "x", "1": "y"}, "B": {"0": "x"}}
     first, second, again, other = (run.options["id"] for run in wandb_runs)
     assert first == again and second == other and first != second
+    # Without being asked to, wandb gives the second one the run of the first.
+    asked = [run.options.get("reinit") for run in wandb_runs]
+    assert asked == [None, "create_new"] * 2
 
 
 def test_a_run_of_before_keeps_its_identity(tmp_path, wandb_runs):
@@ -268,6 +271,17 @@ def test_wandb_itself_offline(tmp_path):
     identity = path.read_text()
     assert folder.name.endswith(identity)
     assert pathlib.Path(folder, f"run-{identity}.wandb").stat().st_size > 1000
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_itself_has_a_run_for_each_logger(tmp_path):
+    pytest.importorskip("wandb")
+    callbacks = [loggers.WandbLogger(x, mode="offline") for x in ("p", "q")]
+    train(tmp_path, None, callbacks=callbacks)
+    found = {path.read_text() for path in tmp_path.glob("wandb_run_id-*")}
+    folders = (tmp_path / "wandb").glob("offline-run-*")
+    assert {path.name.rpartition("-")[2] for path in folders} == found
+    assert len(found) == 2
 
 
 @pytest.mark.filterwarnings("ignore")

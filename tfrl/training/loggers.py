@@ -12,6 +12,7 @@ import pathlib
 import time
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -133,6 +134,9 @@ class WandbLogger(_RunLogger):
         'pendulum'
     """
 
+    # Those that have a run now: wandb would give it to the next one as well.
+    _active: weakref.WeakSet["WandbLogger"] = weakref.WeakSet()
+
     def __init__(
         self,
         project: str | None = None,
@@ -162,12 +166,15 @@ class WandbLogger(_RunLogger):
             dir=folder,
             resume=None if identity is None else "allow",
             config=known,
+            **({"reinit": "create_new"} if self._active else {}),
         )
+        self._active.add(self)
 
     def _log(self, row: dict[str, float], step: int) -> None:
         self._run.log({**row, "env_steps": step}, step=step)
 
     def _close(self) -> None:
+        self._active.discard(self)
         self._run.finish()
 
 
