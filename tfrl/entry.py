@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tfrl._internal import kept_programs, output, zoo_files
+from tfrl._internal import kept_programs, output, parents, zoo_files
 
 # What a folder of runs of several seeds has of them.
 SEEDS_RECORD = "seeds.json"
@@ -365,6 +365,8 @@ def begin(*, may_lose_output: bool = False) -> None:
     garbage is collected until `loaded` is called, nor when the process ends: Python
     would look through all traces of functions for a second, to free what ends with it.
 
+    A process that `tfrl train --seeds` started ends where that one does.
+
     Args:
         may_lose_output: what can no longer be written when the process ends is no
             fault of it.
@@ -386,6 +388,7 @@ def begin(*, may_lose_output: bool = False) -> None:
     atexit.register(gc.freeze)
     if may_lose_output:
         atexit.register(output.settle)
+    parents.watch()
 
 
 def loaded() -> None:

@@ -382,7 +382,8 @@ def main(
         f"final evaluation: return {played.returns.mean():.1f} "
         f"(standard deviation {played.returns.std():.1f}, "
         f"{len(played.returns)} episodes)\n"
-        f"everything is in {output_dir}; watch it: tensorboard --logdir={output_dir}"
+        f"everything is in {output_dir}; watch it: tensorboard "
+        f"{shlex.quote(f'--logdir={output_dir}')}"
     )
     return 0
 

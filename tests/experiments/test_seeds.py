@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 import pytest
 
 from tfrl import command
+from tfrl._internal import durable
 from tfrl.experiments import _run_folders, seeds
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -121,6 +123,92 @@ def test_an_interruption_ends_all_and_is_gone_on_with(standing_in, tmp_path, num
     said = (standing_in / "seed_3" / "was").read_text().splitlines()
     # The one that SIGTERM ends saves nothing.
     assert said[1].startswith("--resume" if number != signal.SIGTERM else "a.gin")
+
+
+def test_one_that_still_runs_elsewhere_is_told_and_left_alone(standing_in, capsys):
+    flags = ["--resume", f"--output_dir={standing_in}"]
+    assert call("a.gin", "--seeds=7,0", f"--output_dir={standing_in}") == 1
+    with open(standing_in / "seed_7" / "run.lock", "ab+") as lock:
+        durable.lock_file(lock.fileno())
+        lock.write(b"pid 17 on moon\n")
+        lock.flush()
+        capsys.readouterr()
+        assert call(*flags) == 1
+    out, err = capsys.readouterr()
+    assert out == "seed_7: still running, by pid 17 on moon\n"
+    assert err == (
+        "tfrl train: error: still running in another process; resume when it has "
+        "ended: seed 7\n"
+    )
+    assert statuses(standing_in) == {7: "running", 0: "done"}
+    assert (standing_in / "seed_7" / "was").read_text().count("\n") == 1
+    assert call(*flags) == 1
+    assert (standing_in / "seed_7" / "was").read_text().count("\n") == 2
+
+
+def test_the_commands_that_are_told_can_be_pasted(standing_in, capsys):
+    folder = standing_in / "a b"
+    assert call("a.gin", "--seeds=0", f"--output_dir={folder}") == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    told = shlex.split(last.partition("draw them: ")[2].partition(";")[0])
+    assert told == ["tfrl", "plot", str(folder)]
+
+
+# Begins a process that trains; is killed before it ends.
+PARENT = """
+import os, pathlib, signal, sys, time
+from tfrl.experiments import _seed_process
+sys.executable = sys.argv[1]
+seed = _seed_process.SeedProcess(0, pathlib.Path(sys.argv[2]), {})
+seed.start([], [], 1)
+while not (seed.run / "ready").exists():
+    time.sleep(0.02)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+ORPHAN = """
+import pathlib, signal, sys, time
+from tfrl._internal import parents
+parents.watch()
+run = pathlib.Path(sys.argv[-1].partition("=")[2])
+run.mkdir(exist_ok=True)
+ended = []
+def stop(number, _):
+    signal.signal(number, signal.SIG_DFL)
+    ended.append(signal.Signals(number).name)
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, stop)
+if "asked" in sys.argv[0]:
+    signal.raise_signal(signal.SIGTERM)
+try:
+    input()
+except EOFError:
+    ended.append("no input")
+before = len(ended)
+(run / "ready").touch()
+for _ in range(1000):
+    if len(ended) == before:
+        time.sleep(0.02)
+(run / "part").write_text(" ".join(ended))
+(run / "part").rename(run / "ended")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("python", "no input SIGTERM"), ("asked", "SIGTERM no input SIGINT")],
+)
+def test_a_process_ends_with_the_one_that_was_killed(tmp_path, name, expected):
+    program = tmp_path / name
+    program.write_text(f"#!{sys.executable}\n{ORPHAN}")
+    program.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    command_line = [sys.executable, "-c", PARENT, str(program), str(tmp_path)]
+    assert subprocess.run(command_line, env=environment).returncode == -signal.SIGKILL
+    end = time.monotonic() + 20
+    while not (ended := tmp_path / "seed_0" / "ended").exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert ended.read_text() == expected
 
 
 def test_bad_input_is_one_line_and_leaves_nothing(standing_in, capsys):

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shlex
 import sys
 
 import numpy as np
@@ -9,6 +10,7 @@ import plain_graphs
 import pytest
 
 from tfrl import command
+from tfrl._internal import durable
 from tfrl.configuring import configs
 from tfrl.experiments import tuning
 from tfrl.training import evaluation
@@ -159,10 +161,10 @@ def searched(tmp_path, monkeypatch):
     """Calls `tfrl tune` with trials that end as given; returns the exit code, runs."""
     pytest.importorskip("optuna")
 
-    def call(*ends, folder=tmp_path):
+    def call(*ends, folder=tmp_path, n_trials=3):
         runs = Returns(*ends)
         monkeypatch.setattr(tuning.rl_trainer, "train_rl", runs)
-        return tune(folder, "--config=Tuning.n_trials = 3"), runs.n_runs
+        return tune(folder, f"--config=Tuning.n_trials = {n_trials}"), runs.n_runs
 
     return call
 
@@ -210,3 +212,89 @@ def test_other_errors_end_the_search_and_do_not_count(searched, capsys):
     assert searched(6.0, 7.0) == (0, 2)
     # What was interrupted is made again.
     assert "trial 3: " not in capsys.readouterr().out
+
+
+def studied(folder):
+    optuna = pytest.importorskip("optuna")
+    storage = f"sqlite:///{folder / 'runs' / 'study.db'}"
+    return optuna.load_study(study_name="tfrl", storage=storage)
+
+
+def states_of(study):
+    return [each.state.name for each in study.get_trials()]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_tried_does_not_depend_on_the_process_that_asks(searched, tmp_path):
+    one, several = tmp_path / "one", tmp_path / "several"
+    one.mkdir()
+    several.mkdir()
+    searched(1.0, 2.0, 3.0, 4.0, folder=one, n_trials=4)
+    for n_trials in (1, 2, 3, 4):
+        searched(float(n_trials), folder=several, n_trials=n_trials)
+    tried = [[x.params for x in studied(each).get_trials()] for each in (one, several)]
+    assert tried[0] == tried[1]
+    rates = {each["PolicyGradient.learning_rate"] for each in tried[0]}
+    assert len(rates) == 4
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_study_is_made_by_one_process_at_a_time(searched, tmp_path, monkeypatch):
+    optuna = pytest.importorskip("optuna")
+    create = optuna.create_study
+
+    def made(**options):
+        with open(tmp_path / "runs" / ".lock", "rb+") as lock:
+            with pytest.raises(BlockingIOError):
+                durable.lock_file(lock.fileno(), wait=False)
+        return create(**options)
+
+    monkeypatch.setattr(optuna, "create_study", made)
+    assert searched(1.0, n_trials=1) == (0, 1)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trial_that_breaks_off_has_failed_and_does_not_count(searched, tmp_path):
+    with pytest.raises(RuntimeError, match="diverged"):
+        searched(RuntimeError("diverged"))
+    with pytest.raises(SystemExit):
+        searched(SystemExit(3))
+    assert states_of(studied(tmp_path)) == ["FAIL", "FAIL"]
+    assert searched(1.0, 2.0, 3.0) == (0, 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_trials_of_processes_that_were_killed_are_made_again(
+    searched, tmp_path, capsys
+):
+    assert searched(1.0, n_trials=1) == (0, 1)
+    study = studied(tmp_path)
+    parameters = study.get_trials()[0].params
+    for _ in range(3):
+        study.enqueue_trial({**parameters, "Trajectories.n_steps": 8})
+        trial = study.ask()
+        trial.suggest_int("Trajectories.n_steps", 8, 9)
+    runs = [tmp_path / "runs" / f"trial_{i:04}" for i in (1, 2)]
+    for run in runs:
+        run.mkdir()
+        (run / "trial.lock").touch()
+    with open(runs[1] / "trial.lock", "rb+") as alive:
+        durable.lock_file(alive.fileno())
+        assert searched(2.0, n_trials=2) == (0, 1)
+    out = capsys.readouterr().out
+    assert "trial 1: its process is gone; it does not count\n" in out
+    assert "trial 2: its" not in out and "trial 3: its" not in out
+    # The last one is of a version that held no locks.
+    found = ["COMPLETE", "FAIL", "RUNNING", "RUNNING", "COMPLETE"]
+    assert states_of(study) == found
+    assert study.get_trials()[4].params["Trajectories.n_steps"] == 8
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_command_that_is_told_can_be_pasted(searched, tmp_path, capsys):
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    assert searched(1.0, folder=folder, n_trials=1) == (0, 1)
+    last = capsys.readouterr().out.splitlines()[-1]
+    told = shlex.split(last.partition("train it: ")[2])
+    assert told == ["tfrl", "train", str(folder / "runs" / "best.gin")]

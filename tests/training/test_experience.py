@@ -286,6 +286,11 @@ def test_train_rl_takes_arrays(tmp_path):
     ("data", "error", "match"),
     [
         (lambda: None, TypeError, "`FromDataset`: `data` expected a mapping of arrays"),
+        (
+            "play.npz",
+            TypeError,
+            r"; read the file by tfrl.datasets.NpzDataset\('play.npz'\)$",
+        ),
         ({"actions": [0] * 40}, TypeError, "`FromDataset`: `data` .*got a list for"),
         ({"actions": np.zeros(3)}, ValueError, "of 32 rows at least; got"),
         (
@@ -295,7 +300,7 @@ def test_train_rl_takes_arrays(tmp_path):
         ),
         ({}, ValueError, "arrays of one length"),
     ],
-    ids=["none", "list", "few", "lengths", "empty"],
+    ids=["none", "path", "list", "few", "lengths", "empty"],
 )
 def test_data_that_do_not_fit(tmp_path, data, error, match):
     with pytest.raises(error, match=match):

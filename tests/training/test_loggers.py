@@ -5,6 +5,7 @@ import sys
 import types
 
 import keras
+import numpy as np
 import pytest
 from tiny_agents import build
 
@@ -141,12 +142,79 @@ def test_mlflow_goes_on_with_more_steps(tmp_path, server):
 
 def test_an_identity_that_a_kill_left_empty_is_made_again(tmp_path, server):
     train(tmp_path, loggers.MlflowLogger(), n_epochs=2)
-    identity = tmp_path / "mlflow_run_id"
+    (identity,) = tmp_path.glob("mlflow_run_id-*")
     known = identity.read_text()
     assert known
     identity.write_bytes(b"")
     train(tmp_path, loggers.MlflowLogger(), n_epochs=3, resume=True)
     assert identity.read_text()
+
+
+def test_several_loggers_of_a_run_keep_apart(tmp_path, wandb_runs, monkeypatch):
+    known = {"A": {}, "B": {}}
+
+    class Client(FakeMlflow):
+        def __init__(self, tracking_uri):
+            super().__init__()
+            self.runs = known[tracking_uri]
+
+        def get_experiment_by_name(self, name):
+            return types.SimpleNamespace(experiment_id=name)
+
+        def create_run(self, experiment, run_name):
+            identity = f"{len(self.runs)}"
+            self.runs[identity] = experiment
+            return types.SimpleNamespace(info=types.SimpleNamespace(run_id=identity))
+
+        def get_run(self, identity):
+            assert self.runs[identity]
+            return types.SimpleNamespace(data=self)
+
+    entities = dict.fromkeys(("Param", "RunTag", "Metric"), lambda *given: given[:2])
+    module = types.SimpleNamespace(MlflowClient=Client)
+    monkeypatch.setitem(sys.modules, "mlflow", module)
+    module = types.SimpleNamespace(**entities)
+    monkeypatch.setitem(sys.modules, "mlflow.entities", module)
+    for n_epochs in (2, 3):
+        callbacks = [
+            *(loggers.WandbLogger("p"), loggers.WandbLogger("q")),
+            *(loggers.MlflowLogger(x, tracking_uri="A") for x in ("x", "y")),
+            loggers.MlflowLogger("x", tracking_uri="B"),
+        ]
+        options = {"n_epochs": n_epochs, "resume": n_epochs == 3}
+        train(tmp_path, None, callbacks=callbacks, **options)
+    assert known == {"A": {"0": "x", "1": "y"}, "B": {"0": "x"}}
+    first, second, again, other = (run.options["id"] for run in wandb_runs)
+    assert first == again and second == other and first != second
+    # Without being asked to, wandb gives the second one the run of the first.
+    asked = [run.options.get("reinit") for run in wandb_runs]
+    assert asked == [None, "create_new"] * 2
+
+
+def test_a_run_of_before_keeps_its_identity(tmp_path, wandb_runs):
+    train(tmp_path, loggers.WandbLogger("p"), n_epochs=2)
+    (path,) = tmp_path.glob("wandb_run_id-*")
+    path.rename(tmp_path / "wandb_run_id")  # as earlier versions named it
+    callbacks = [loggers.WandbLogger("p"), loggers.WandbLogger("q")]
+    train(tmp_path, None, n_epochs=3, resume=True, callbacks=callbacks)
+    first, again, other = (run.options["id"] for run in wandb_runs)
+    assert first == again != other
+
+
+def test_what_is_no_number_is_left_out_and_told_once(tmp_path, wandb_runs):
+    class Adds(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            del epoch
+            logs |= {"level": "hard", "norms": np.ones(3), "mine": np.float32(2.0)}
+
+    callbacks = [Adds(), loggers.WandbLogger()]
+    with pytest.warns(UserWarning, match="`WandbLogger`: `logs` expected") as seen:
+        rows = train(tmp_path, None, callbacks=callbacks)
+    told = [str(each.message) for each in seen if "Logger" in str(each.message)]
+    assert len(told) == 2 and "str for 'level'" in told[0] and "'norms'" in told[1]
+    (run,) = wandb_runs
+    assert len(run.rows) == len(rows["env_steps"])
+    assert all(row["mine"] == 2.0 and "level" not in row for _, row in run.rows)
 
 
 def test_a_tracker_that_fails_later_ends_no_training(tmp_path, server, wandb_runs):
@@ -199,9 +267,21 @@ def test_wandb_itself_offline(tmp_path):
     pytest.importorskip("wandb")
     train(tmp_path, loggers.WandbLogger("try", mode="offline"))
     (folder,) = (tmp_path / "wandb").glob("offline-run-*")
-    identity = (tmp_path / "wandb_run_id").read_text()
+    (path,) = tmp_path.glob("wandb_run_id-*")
+    identity = path.read_text()
     assert folder.name.endswith(identity)
     assert pathlib.Path(folder, f"run-{identity}.wandb").stat().st_size > 1000
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_itself_has_a_run_for_each_logger(tmp_path):
+    pytest.importorskip("wandb")
+    callbacks = [loggers.WandbLogger(x, mode="offline") for x in ("p", "q")]
+    train(tmp_path, None, callbacks=callbacks)
+    found = {path.read_text() for path in tmp_path.glob("wandb_run_id-*")}
+    folders = (tmp_path / "wandb").glob("offline-run-*")
+    assert {path.name.rpartition("-")[2] for path in folders} == found
+    assert len(found) == 2
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -213,7 +293,8 @@ def test_mlflow_itself_in_a_folder(tmp_path, monkeypatch):
     train(tmp_path / "run", logger)
     rows = train(tmp_path / "run", logger, n_epochs=5, resume=True)
     client = mlflow.MlflowClient(store)
-    identity = (tmp_path / "run" / "mlflow_run_id").read_text()
+    (path,) = (tmp_path / "run").glob("mlflow_run_id-*")
+    identity = path.read_text()
     run = client.get_run(identity)
     assert (run.info.run_name, run.info.status) == ("run", "FINISHED")
     assert run.data.params["agent.rate"] == "0.1"

@@ -1,14 +1,17 @@
 """Environments that a trainer cannot evaluate in as it trains in them."""
 
 import contextlib
+import dataclasses
 import functools
 
 import gymnasium as gym
+import numpy as np
 import pytest
-from tiny_agents import build, train
+from tiny_agents import EVERY, build, stop_in, train
 
 from tfrl.environments import vector
 from tfrl.environments.compiled import cartpole, vector_env, wrappers
+from tfrl.summaries import run_log
 from tfrl.training import _environments
 
 W, V = gym.wrappers, gym.wrappers.vector
@@ -134,3 +137,47 @@ def test_environments_are_made_anew_in_each_place(tmp_path):
         )
         with pytest.raises(ValueError, match=message):
             build(tmp_path / "run", make_envs=make_envs)
+
+
+class Grows(gym.Wrapper):
+    """Pays more with each episode that it plays."""
+
+    n_episodes = 0
+
+    def reset(self, **options):
+        self.n_episodes += 1
+        return self.env.reset(**options)
+
+    def step(self, action):
+        observation, reward, *rest = self.env.step(action)
+        return observation, reward + self.n_episodes, *rest
+
+
+GROWING = functools.partial(
+    vector.make_vec, "CartPole-v1", vectorization="sync", wrappers=[Grows]
+)
+
+
+def judged(folder, resume=False, **settings):
+    """Trains with evaluations in every second epoch; returns what they found."""
+    intervals = dataclasses.replace(EVERY, eval_epochs=2, checkpoint_epochs=1)
+    settings = {"make_envs": GROWING, "intervals": intervals, **settings}
+    with build(folder, resume=resume, **settings) as running:
+        if not resume and folder.name == "stopped":
+            stop_in(running, 4)
+        running.run(quiet=True)
+    return run_log.read_metrics(folder / "metrics.csv")["eval/return_mean"]
+
+
+def test_evaluations_of_a_resumed_run_are_those_without_a_stop(tmp_path):
+    whole = judged(tmp_path / "whole")
+    judged(tmp_path / "stopped")
+    np.testing.assert_array_equal(judged(tmp_path / "stopped", resume=True), whole)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_environments_to_evaluate_in_may_be_others_than_were_saved(tmp_path):
+    judged(tmp_path / "stopped")
+    intervals = dataclasses.replace(EVERY, eval_epochs=2, eval_episodes=3)
+    options = {"resume": True, "override": True, "intervals": intervals}
+    assert np.isfinite(judged(tmp_path / "stopped", **options)[-1])

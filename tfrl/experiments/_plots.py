@@ -73,7 +73,7 @@ def _plot_means(
     alone = [folder for folder in folders if not _is_of_runs(folder)]
     groups = {f"mean of {len(alone)} runs": alone} if alone else {}
     for folder in (x for x in folders if x not in alone):
-        runs = _run_folders.runs_in("plot", folder)
+        runs = _drawn(folder, flags.tag)
         groups[f"{folder}: mean of {len(runs)} runs"] = runs
     check_one_environment("plot", [run for runs in groups.values() for run in runs])
     interval = "minmax" if flags.interval is None else flags.interval
@@ -102,6 +102,27 @@ def _plot_means(
         axes.axhline(flags.target, color="grey", linestyle="--", label=reached)
         axes.legend()
     plotter.plot(path, dpi=150)
+
+
+def _drawn(folder: pathlib.Path, tag: str | None) -> list[pathlib.Path]:
+    """The runs of a folder of which there is a line to draw; others are named."""
+    runs = _run_folders.runs_in("plot", folder)
+    files = {run: run / "metrics.csv" for run in runs}
+    tables = {
+        run: run_log.read_metrics(path)
+        for run, path in files.items()
+        if path.stat().st_size
+    }
+    begun = [run for run, table in tables.items() if len(table["env_steps"])]
+    for name in [_tag_of(begun), *curves.RETURNS] if tag is None else [tag]:
+        points = {x: np.isfinite(tables[x].get(name, np.nan)).sum() for x in begun}
+        drawn = [run for run, count in points.items() if count > 1]
+        if drawn:
+            lacking = [run for run in runs if run not in drawn]
+            for run in [*lacking, *_run_folders.not_in(folder)]:
+                print(f"{run}: without two rows that have {name}, not drawn")
+            return drawn
+    return runs  # an error will tell
 
 
 def _tell_end(name: str, runs: list[pathlib.Path], ends: list[int]) -> None:

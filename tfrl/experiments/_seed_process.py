@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfrl._internal import durable, parents
+
 _TAIL_BYTES = 1 << 16
 # How a process ends that refuses what it is given, and one whose run breaks off.
 BAD_INPUT = 2
@@ -26,7 +28,8 @@ class SeedProcess:
 
     Attributes:
         name: of its folder.
-        status: "waiting", "running", "done", "failed" or "interrupted".
+        status: "waiting", "running" (also where `holder` tells of another process),
+            "done", "failed" or "interrupted".
         cpu_seconds: that its processes have used, those before too.
         exit: status of the process that ended last; None before one did.
         was_refused: whether that of now refused what it was given, so that nothing of
@@ -61,14 +64,30 @@ class SeedProcess:
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **threads},
                 # Ctrl-C reaches it once, from here.
                 start_new_session=True,
+                **parents.options({**os.environ, **threads}),
             )
         self.status = "running"
+
+    def holder(self) -> str | None:
+        """Returns which other process is at work on the run; None if there is none."""
+        try:
+            with open(self.run / "run.lock", "rb+") as lock:
+                try:
+                    durable.lock_file(lock.fileno(), wait=False)
+                except BlockingIOError:
+                    return lock.read(4096).decode("utf-8", "replace").strip()
+        except FileNotFoundError:
+            pass
+        return None
+
+    def release(self) -> None:
+        """Lets the process end, as by SIGTERM, as if this one had ended."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
 
     def signal(self, number: int) -> None:
         """Asks the process to end."""
@@ -88,6 +107,7 @@ class SeedProcess:
             self.cpu_seconds += used.ru_utime + used.ru_stime
         elif process.poll() is None:
             return False
+        self.release()
         self.exit, self._process = process.returncode, None
         self.was_refused = self.exit == BAD_INPUT and not self.has_begun
         ended = "interrupted" if is_asked or self.exit == 130 else "failed"

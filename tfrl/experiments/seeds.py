@@ -30,6 +30,11 @@ from tfrl.experiments import _run_folders, _seed_process
 
 _Seeds = Sequence[_seed_process.SeedProcess]
 _LOOK_SECONDS = 0.2
+# What is no success, and how it is told.
+_FAULTS = {
+    "failed": "failed",
+    "running": "still running in another process; resume when it has ended",
+}
 
 
 class _Board:
@@ -102,7 +107,8 @@ def train_seeds(
     """Trains a run of each seed, as many at once as there are cores.
 
     A process per seed does what `tfrl train` does. Ctrl-C (SIGTERM, SIGHUP) at first is
-    handed on to all of them, which end with checkpoints, as does a second one. Where a
+    handed on to all of them, which end with checkpoints, as does a second one; likewise
+    they end where this process does, however that happens. Where a
     process fails, the others go on; unless it refused what it was given, as all would:
     then no run has begun, and nothing is left. Who resumes reaches those that failed
     last of all.
@@ -119,7 +125,8 @@ def train_seeds(
         resume: go on with those that are not done; `train` may be empty then.
 
     Returns:
-        What became of each seed: "done", "failed", "interrupted" or "waiting".
+        What became of each seed: "done", "failed", "interrupted", "waiting", or
+        "running" if another process is at work on its run.
 
     Raises:
         ValueError: if an argument is off, the folder is not as `resume` says, or a
@@ -181,7 +188,7 @@ def main(flags: argparse.Namespace) -> int:
 
     Returns:
         0 if all seeds are done, 130 if they were interrupted, 2 for bad input, 1 if
-        another fault ended one.
+        another fault ended one, or another process is still at work on one.
     """
     train = [*flags.config, *flags.config_file]
     train += [f"--config={binding}" for binding in flags.binding]
@@ -198,19 +205,22 @@ def main(flags: argparse.Namespace) -> int:
         output.complain(f"tfrl train: error: {error}")
         return _seed_process.BAD_INPUT
     counts = collections.Counter(found.values())
-    if counts["failed"]:
-        failed = [str(seed) for seed, status in found.items() if status == "failed"]
-        output.complain(f"tfrl train: error: failed: seed {', '.join(failed)}")
-    if counts["done"] + counts["failed"] < len(found):
+    for status, told in _FAULTS.items():
+        if counts[status]:
+            of = ", ".join(str(seed) for seed, each in found.items() if each == status)
+            output.complain(f"tfrl train: error: {told}: seed {of}")
+    n_faults = sum(counts[status] for status in _FAULTS)
+    if counts["done"] + n_faults < len(found):
         again = shlex.join(["tfrl", "train", f"--output_dir={folder}", "--resume"])
         output.say(
             f"interrupted: {counts['done']} of {len(found)} done; resume with: {again}"
         )
     if counts["done"] < len(found):
-        return 1 if counts["failed"] else 130
+        return 1 if n_faults else 130
+    quoted = shlex.quote(str(folder))
     output.say(
-        f"{len(found)} runs are in {folder}; draw them: tfrl plot {folder}; "
-        f"compare them: tfrl compare {folder} OTHER"
+        f"{len(found)} runs are in {folder}; draw them: tfrl plot {quoted}; "
+        f"compare them: tfrl compare {quoted} OTHER"
     )
     return 0
 
@@ -256,8 +266,8 @@ def _train_all(
 
         while running or is_next():
             while len(running) < jobs and is_next():
-                running.append(waiting.popleft())
-                running[-1].start(again, anew, cores)
+                each = waiting.popleft()
+                running += _started(each, board, again, anew, cores)
             time.sleep(_LOOK_SECONDS)
             for each in [*running]:
                 has_ended = each.has_ended(asked.is_set())
@@ -271,6 +281,19 @@ def _train_all(
             for each in (x for x in seeds if x.was_refused):
                 board.say(_told(each))
     keep()
+
+
+def _started(
+    seed: _seed_process.SeedProcess, board: _Board, *given: Any
+) -> list[_seed_process.SeedProcess]:
+    """Starts the process of a seed; none where another one is at work on its run."""
+    holder = seed.holder()
+    if holder is None:
+        seed.start(*given)
+        return [seed]
+    seed.status = "running"
+    board.say(f"{seed.name}: still running, by {holder}")
+    return []
 
 
 def _refused(seeds: _Seeds, given: Sequence[str]) -> list[_seed_process.SeedProcess]:
@@ -312,7 +335,7 @@ def _forwarded(
         yield asked
     except BaseException:
         for each in running:
-            each.signal(signal.SIGTERM)
+            each.release()
         raise
     finally:
         for number, handler in before.items():

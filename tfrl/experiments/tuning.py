@@ -16,16 +16,19 @@ A configuration says what is searched for, and in which other configuration:
 """
 
 import argparse
+import contextlib
 import contextvars
 import dataclasses
 import gc
 import math
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 
 from tfrl import rl_trainer
 from tfrl._internal import arguments, durable, output
@@ -35,6 +38,8 @@ _trial: contextvars.ContextVar[Any] = contextvars.ContextVar("trial")
 _KINDS = ("choice", "float", "int", "log")
 # What a study keeps of why a trial failed, unlike of one that was interrupted.
 _REASON = "failed"
+# Held in the folder of a trial by the process that makes it.
+_LOCK = "trial.lock"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +56,8 @@ class Tuning:
             fail, as their values do not fit together. One that was interrupted is
             made again, and counts once.
         n_startup_trials: trials that run to their end whatever they reach.
-        seed: of what is tried; that of the runs is in their configuration.
+        seed: of what is tried, beside the number of the trial; that of the runs is in
+            their configuration.
 
     Raises:
         TypeError: if an argument is of another type.
@@ -139,8 +145,9 @@ def tune(
     `Intervals.eval_epochs` has evaluations made. The callbacks of a configuration give
     way to that which reports. A trial that raises a ValueError, such as by values that
     do not fit together, or whose return is not finite has failed; the search goes on.
-    Any other error ends it. A study that is in the folder goes on; an interrupted trial
-    is made again, one of a process that was killed is not.
+    Any other error ends it, and its trial does not count. A study that is in the folder
+    goes on; an interrupted trial is made again, as is one of a process that was killed,
+    at the next start. Several processes may share the folder.
 
     Args:
         config_files: gin files that bind `Tuning`.
@@ -185,18 +192,17 @@ def tune(
     database = str(folder.resolve() / "study.db")
     sqlalchemy = arguments.imported("tune", "sqlalchemy", "SQLAlchemy", "tune")
     storage = sqlalchemy.URL.create("sqlite", database=database)
-    study = optuna.create_study(
-        storage=storage.render_as_string(),
-        study_name="tfrl",
-        direction="maximize",
-        load_if_exists=True,
-        pruner=optuna.pruners.MedianPruner(tuning.n_startup_trials),
-    )
-    _check_alike(study, tuning, folder)
-    # Those who share a study are to try different values.
-    seed = tuning.seed + len(study.trials)
-    study.sampler = optuna.samplers.TPESampler(seed=seed)
     states = optuna.trial.TrialState
+    with durable.shared_folder(folder):
+        study = optuna.create_study(
+            storage=storage.render_as_string(),
+            study_name="tfrl",
+            direction="maximize",
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(tuning.n_startup_trials),
+        )
+        _check_alike(study, tuning, folder)
+        _take_back(study, states, folder)
     while len(_ended(study, states)) < tuning.n_trials:
         _try(optuna, study, tuning, trained, folder)
         if study.get_trials(deepcopy=False, states=(states.COMPLETE,)):
@@ -223,7 +229,8 @@ def main(flags: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         output.say("interrupted; the same command goes on with what is finished")
         return 130
-    output.say(f"best: return {found.value:.1f}; train it: tfrl train {found.path}")
+    train = shlex.join(["tfrl", "train", str(found.path)])
+    output.say(f"best: return {found.value:.1f}; train it: {train}")
     return 0
 
 
@@ -231,42 +238,84 @@ def _try(
     optuna: Any, study: Any, tuning: Tuning, trained: pathlib.Path, folder: pathlib.Path
 ) -> None:
     """Makes one trial; one that its values do not fit fails."""
-    trial = study.ask()
+    states = optuna.trial.TrialState
+    with _asked(study, folder) as trial:
+        # Those who share a study try different values: each trial has its own draws.
+        drawn = np.random.SeedSequence([tuning.seed, trial.number]).generate_state(1)
+        study.sampler = optuna.samplers.TPESampler(seed=int(drawn[0]))
+        token = _trial.set(trial)
+        try:
+            value = _trained(trial, tuning, trained, folder)
+            study.tell(trial, value)
+            output.say(f"trial {trial.number}: return {value:.1f}")
+        except optuna.TrialPruned as pruned:
+            study.tell(trial, state=states.PRUNED)
+            told = rl_trainer.in_one_line(pruned)
+            output.say(f"trial {trial.number}: ended early, {told}")
+        except ValueError as error:
+            told = rl_trainer.in_one_line(error)
+            trial.set_user_attr(_REASON, told)
+            study.tell(trial, state=states.FAIL)
+            output.say(f"trial {trial.number}: failed: {told}")
+        except BaseException as error:
+            study.tell(trial, state=states.FAIL)
+            if isinstance(error, KeyboardInterrupt):
+                study.enqueue_trial(trial.params)
+            raise
+        finally:
+            _trial.reset(token)
+            configs.clear()
+            keras.backend.clear_session()
+            gc.collect()
+
+
+def _trained(
+    trial: Any, tuning: Tuning, trained: pathlib.Path, folder: pathlib.Path
+) -> float:
+    """Trains with the values of a trial; returns the return of its final evaluation."""
     for name, given in tuning.parameters.items():
         _suggest(trial, name, given)
     values = {name: _value(tuning, trial, name) for name in tuning.parameters}
     shown = ", ".join(f"{name} = {x!r}" for name, x in values.items())
     output.say(f"trial {trial.number}: {shown}")
-    states = optuna.trial.TrialState
-    token = _trial.set(trial)
-    try:
-        configs.parse([trained], [*tuning.bindings, *_bindings(values)])
-        played = rl_trainer.train_rl(folder / f"trial_{trial.number:04}")
-        if played is None:
-            raise KeyboardInterrupt
-        value = float(played.returns.mean())
-        if not math.isfinite(value):
-            raise ValueError(f"its final evaluation has a return of {value}")
-        study.tell(trial, value)
-        output.say(f"trial {trial.number}: return {value:.1f}")
-    except optuna.TrialPruned as pruned:
-        study.tell(trial, state=states.PRUNED)
-        told = rl_trainer.in_one_line(pruned)
-        output.say(f"trial {trial.number}: ended early, {told}")
-    except KeyboardInterrupt:
-        study.tell(trial, state=states.FAIL)
+    configs.parse([trained], [*tuning.bindings, *_bindings(values)])
+    played = rl_trainer.train_rl(_run_of(folder, trial.number))
+    if played is None:
+        raise KeyboardInterrupt
+    value = float(played.returns.mean())
+    if not math.isfinite(value):
+        raise ValueError(f"its final evaluation has a return of {value}")
+    return value
+
+
+@contextlib.contextmanager
+def _asked(study: Any, folder: pathlib.Path) -> Iterator[Any]:
+    """Yields the next trial; its lock tells others that its process is alive."""
+    with contextlib.ExitStack() as held:
+        with durable.shared_folder(folder):
+            trial = study.ask()
+            run = _run_of(folder, trial.number)
+            run.mkdir(exist_ok=True)
+            lock = held.enter_context(open(run / _LOCK, "ab"))
+            durable.lock_file(lock.fileno())
+        yield trial
+
+
+def _take_back(study: Any, states: Any, folder: pathlib.Path) -> None:
+    """Has trials made again whose processes were killed, as their locks tell."""
+    for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+        try:
+            with open(_run_of(folder, trial.number) / _LOCK, "rb+") as lock:
+                durable.lock_file(lock.fileno(), wait=False)
+        except (FileNotFoundError, BlockingIOError):  # without a lock nobody knows
+            continue
+        study.tell(trial.number, state=states.FAIL)
         study.enqueue_trial(trial.params)
-        raise
-    except ValueError as error:
-        told = rl_trainer.in_one_line(error)
-        trial.set_user_attr(_REASON, told)
-        study.tell(trial, state=states.FAIL)
-        output.say(f"trial {trial.number}: failed: {told}")
-    finally:
-        _trial.reset(token)
-        configs.clear()
-        keras.backend.clear_session()
-        gc.collect()
+        output.say(f"trial {trial.number}: its process is gone; it does not count")
+
+
+def _run_of(folder: pathlib.Path, number: int) -> pathlib.Path:
+    return folder / f"trial_{number:04}"
 
 
 def _ended(study: Any, states: Any) -> list[Any]:

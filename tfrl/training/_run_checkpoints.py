@@ -7,13 +7,16 @@
 A step of the first two is there as a whole or not at all.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from tfrl._internal import named_arrays
+from tfrl.environments import snapshots
 from tfrl.saving import checkpoints
 from tfrl.training import (
     _kept_arguments,
@@ -23,6 +26,8 @@ from tfrl.training import (
     cadence,
 )
 from tfrl.training.collecting import collection
+
+_EVAL_ENVS = "eval_environments"
 
 
 class RunCheckpoints:
@@ -83,16 +88,22 @@ class RunCheckpoints:
                 f"load; got {found}"
             )
 
-    def save(self, env_steps: int, agent: Any, facts: dict[str, Any]) -> None:
+    def save(
+        self, env_steps: int, agent: Any, facts: dict[str, Any], eval_envs: VectorEnv
+    ) -> None:
         """Saves the state after so many steps; all workers call it.
 
         Args:
             env_steps: number of the checkpoint.
             agent: of that moment.
             facts: of the run, plain values by name, with `epoch`.
+            eval_envs: to evaluate in; what they carry over episodes is saved too.
         """
         self.check(agent)
-        own = self._workers.gather_values(collection.captured(*self._own))
+        captured = collection.captured(*self._own)
+        if self._evaluates_in(eval_envs):
+            captured[_EVAL_ENVS] = snapshots.capture(eval_envs)
+        own = self._workers.gather_values(captured)
         if not self._workers.is_chief:
             return
         while self._lost:  # they would be in the way, being later
@@ -113,8 +124,17 @@ class RunCheckpoints:
             facts = {"return_mean": return_mean}
             checkpoints.save_best(self._directory / "best", env_steps, agent, facts)
 
+    def _evaluates_in(self, eval_envs: VectorEnv) -> bool:
+        """Whether these are others than those of training, and played in here."""
+        collector = self._own[1]
+        return eval_envs is not collector.envs and not hasattr(collector, "evaluated")
+
     def load(
-        self, agent: Any, record: _run_record.RunRecord, may_lack_rows: bool
+        self,
+        agent: Any,
+        record: _run_record.RunRecord,
+        may_lack_rows: bool,
+        eval_envs: VectorEnv,
     ) -> tuple[Any, dict[str, Any], int, str | None]:
         """Goes back to the newest checkpoint that is not damaged.
 
@@ -125,6 +145,7 @@ class RunCheckpoints:
             record: of the run; where it overrode the environments after the
                 checkpoint, they begin new episodes.
             may_lack_rows: whether rows that are gone are done without.
+            eval_envs: to evaluate in; others than were saved begin anew.
 
         Returns:
             The agent, the facts, the steps, and what the user should know.
@@ -154,6 +175,10 @@ class RunCheckpoints:
         notice = collection.restore(own, *self._own, seed, are_others=are_others)
         if notice is not None:
             self._source.cut()
+        known = own.get(_EVAL_ENVS)  # None of older runs, and what cannot be captured
+        if known is not None and self._evaluates_in(eval_envs) and not are_others:
+            with contextlib.suppress(ValueError):  # others than were saved
+                snapshots.restore(eval_envs, known)
         return agent, metadata, env_steps, notice
 
 

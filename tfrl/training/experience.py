@@ -6,6 +6,7 @@ source of each, which holds the state that is saved and resumed.
 
 import dataclasses
 import inspect
+import os
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -249,7 +250,11 @@ def _check_data(where: str, name: str, data: Any) -> None:
     """Raises unless it is a mapping, or a function."""
     if not callable(data) and not isinstance(data, Mapping):
         expected = "a mapping of arrays, or a function that returns one"
-        raise checks.wrong_type(where, name, data, expected)
+        error = checks.wrong_type(where, name, data, expected)
+        if isinstance(data, str | os.PathLike):
+            read = f"tfrl.datasets.NpzDataset({os.fspath(data)!r})"
+            raise TypeError(f"{error}; read the file by {read}")
+        raise error
 
 
 def _check_beta(beta: Any) -> None:

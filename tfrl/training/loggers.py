@@ -6,11 +6,13 @@
 The libraries are extras, and imported when training begins.
 """
 
+import hashlib
 import math
 import pathlib
 import time
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,10 +24,16 @@ from tfrl._internal import arguments, durable
 class _RunLogger(keras.callbacks.Callback):
     """Sends hyper-parameters when training begins, then each row that is written.
 
-    What fails before the first step is an error; what fails later ends no training.
+    What fails before the first step is an error; what fails later ends no training. Of
+    what other callbacks add to a row, numbers are sent.
     """
 
     _is_open = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Names of what is no number, of which a warning has told.
+        self._left_out: set[str] = set()
 
     def on_train_begin(self, logs: Any = None) -> None:
         del logs
@@ -45,8 +53,10 @@ class _RunLogger(keras.callbacks.Callback):
             self._is_open = True
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        row = {k: float(x) for k, x in (logs or {}).items() if math.isfinite(x)}
-        if row and self._is_chief:
+        if not self._is_open:
+            return
+        row = self._numbers(logs or {})
+        if row:
             step = getattr(self.model, "env_steps", None)
             self._try(self._log, row, int(epoch if step is None else step))
 
@@ -54,6 +64,23 @@ class _RunLogger(keras.callbacks.Callback):
         del logs
         self._try(self._close)
         self._is_open = False
+
+    def _numbers(self, logs: Mapping[str, Any]) -> dict[str, float]:
+        """Returns the finite numbers; of what is none a warning tells once."""
+        row = {}
+        for key, value in logs.items():
+            try:
+                if math.isfinite(value):
+                    row[key] = float(value)
+            except (TypeError, ValueError, OverflowError):
+                if key not in self._left_out:
+                    self._left_out.add(key)
+                    warnings.warn(
+                        f"`{type(self).__name__}`: `logs` expected numbers; got "
+                        f"{type(value).__name__} for {key!r}, which is not sent",
+                        stacklevel=3,
+                    )
+        return row
 
     def _try(self, send: Callable[..., None], *what: Any) -> None:
         """Sends, unless that failed before; a failure is told once."""
@@ -107,6 +134,9 @@ class WandbLogger(_RunLogger):
         'pendulum'
     """
 
+    # Those that have a run now: wandb would give it to the next one as well.
+    _active: weakref.WeakSet["WandbLogger"] = weakref.WeakSet()
+
     def __init__(
         self,
         project: str | None = None,
@@ -125,7 +155,8 @@ class WandbLogger(_RunLogger):
         wandb = arguments.imported("WandbLogger", "wandb", "wandb", "wandb")
         identity = None
         if folder is not None:
-            identity = _kept(folder / "wandb_run_id", lambda: uuid.uuid4().hex[:8])
+            path = _file_of(folder / "wandb_run_id", self.project)
+            identity = _kept(path, lambda: uuid.uuid4().hex[:8])
         self._run = wandb.init(
             project=self.project,
             name=self.name or (None if folder is None else folder.name),
@@ -135,12 +166,15 @@ class WandbLogger(_RunLogger):
             dir=folder,
             resume=None if identity is None else "allow",
             config=known,
+            **({"reinit": "create_new"} if self._active else {}),
         )
+        self._active.add(self)
 
     def _log(self, row: dict[str, float], step: int) -> None:
         self._run.log({**row, "env_steps": step}, step=step)
 
     def _close(self) -> None:
+        self._active.discard(self)
         self._run.finish()
 
 
@@ -194,9 +228,11 @@ class MlflowLogger(_RunLogger):
         def create() -> str:
             return str(client.create_run(of, run_name=name).info.run_id)
 
-        self._identity = (
-            create() if folder is None else _kept(folder / "mlflow_run_id", create)
-        )
+        if folder is None:
+            self._identity = create()
+        else:
+            whose = self.experiment, self.tracking_uri
+            self._identity = _kept(_file_of(folder / "mlflow_run_id", *whose), create)
         client.update_run(self._identity, status="RUNNING")
         entities, told = self._entities, {k: str(x) for k, x in known.items()}
         # A parameter keeps its first value; a tag has what it is in a resumed run.
@@ -223,6 +259,18 @@ class MlflowLogger(_RunLogger):
 
 def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _file_of(path: pathlib.Path, *whose: str | None) -> pathlib.Path:
+    """Returns where one logger of several keeps its identity.
+
+    The file of a run of before, with nobody's name, goes to who asks first.
+    """
+    digest = hashlib.sha256(repr(whose).encode()).hexdigest()[:8]
+    own = path.with_name(f"{path.name}-{digest}")
+    if path.is_file() and not own.exists():
+        path.replace(own)
+    return own
 
 
 def _kept(path: pathlib.Path, make: Any) -> str:

@@ -469,7 +469,7 @@ class Trainer:
         self._log_position = report.position()
         facts = {"epoch": self.epoch, **self._standing.facts()}
         facts |= {"seconds": self._seconds, "log": self._log_position}
-        self._checkpoints.save(self.env_steps, self.agent, facts)
+        self._checkpoints.save(self.env_steps, self.agent, facts, self.eval_envs)
 
     def _keep(self, report: cadence.Report) -> None:
         """Saves the epochs that are finished, where the run fails."""
@@ -484,8 +484,8 @@ class Trainer:
         self._unrecorded = _run_record.lacking(self.directory, self.record)
         self.record = _run_record.continued(self.record, self.directory, self._override)
         with _parts.blaming_overrides(self.record.overrides if self._override else ()):
-            loaded = self._checkpoints.load(self.agent, self.record, self._override)
-        self.agent, facts, self.env_steps, notice = loaded
+            given = self.agent, self.record, self._override, self.eval_envs
+            self.agent, facts, self.env_steps, notice = self._checkpoints.load(*given)
         self._saved, self.epoch = self.env_steps, facts["epoch"]
         self._seconds, self._log_position = facts["seconds"], facts["log"]
         self._standing.take_up(facts)
