@@ -21,7 +21,7 @@ def rates_in(model, *given, **options):
     """The rates of the steps of `fit`, and those in its logs."""
     rates = []
 
-    def note(*_):
+    def note(batch, logs):  # noqa: ARG001
         rates.append(float(model.optimizer.learning_rate))
 
     callbacks = [
