@@ -465,7 +465,7 @@ def _transform(tx: Any, model_def: Any) -> gradient_transforms.GradientTransform
             "`TrainState.create`: `tx` expected variables without constraints; got "
             f"some on {constrained}; leave them out, or have the layer normalise"
         )
-    regularized = _regularized(model_def, variables)
+    regularized = _stateless.regularized_names(model_def)
     if regularized:
         raise ValueError(
             "`TrainState.create`: `model_def` expected a network without regularizers, "
@@ -478,15 +478,6 @@ def _transform(tx: Any, model_def: Any) -> gradient_transforms.GradientTransform
     expected = "a `GradientTransform` or a Keras optimizer"
     checks.check_type("TrainState.create", "tx", tx, kind, expected)
     return tx
-
-
-def _regularized(model_def: Any, variables: Sequence[Any]) -> list[str]:
-    """The weights and layers of a network that add to a Keras loss, by their names."""
-    found = [v.path for v in variables if v.regularizer is not None]
-    if isinstance(model_def, keras.layers.Layer):
-        layers = model_def._flatten_layers()
-        found += [x.path for x in layers if x.activity_regularizer is not None]
-    return found
 
 
 def _synced(trees: list[Any], weights: list[float]) -> list[Any]:
