@@ -127,9 +127,15 @@ def excluding(weight_decay=0.1, **which):
             lambda: excluding(var_list=[keras.Variable(np.ones(1, np.float32))]),
             "`exclude_from_weight_decay` expected not",
         ),
-        (lambda: optimizers.Adam(amsgrad=True), "`amsgrad` expected"),
-        (lambda: optimizers.Adam(use_ema=True), "`use_ema` expected"),
-        (lambda: optimizers.SGD(loss_scale_factor=2.0), "`loss_scale_factor` expected"),
+        (lambda: optimizers.Adam(amsgrad=True), "`amsgrad` expected .*; leave it out"),
+        (
+            lambda: optimizers.Adam(use_ema=True),
+            "`use_ema` expected .*; leave it out; `tfrl.agents.target_update`",
+        ),
+        (
+            lambda: optimizers.SGD(loss_scale_factor=2.0),
+            "`loss_scale_factor` expected .*; .* scale the loss",
+        ),
         (lambda: optimizers.SGD(gradient_accumulation_steps=2), "`gradient_accumul"),
         (
             lambda: optimizers.SGD(DECAY, momentum=0.9, weight_decay=0.1),
@@ -138,9 +144,12 @@ def excluding(weight_decay=0.1, **which):
         (lambda: optimizers.SGD(rate), "`learning_rate` expected"),
         (lambda: optimizers.SGD(Ramp()), "`learning_rate` expected"),
         (optimizers.Nadam, "`optimizer` expected one of .*got 'Nadam'"),
-        (Mine, "`optimizer` expected one of .*got 'Mine'"),
-        (lambda: optimizers.LossScaleOptimizer(optimizers.SGD()), "LossScale"),
-        (used, "`optimizer.iterations` expected"),
+        (Mine, "`optimizer` expected one of .*got 'Mine'; take an optimizer of"),
+        (
+            lambda: optimizers.LossScaleOptimizer(optimizers.SGD()),
+            "`optimizer` expected .*got 'LossScaleOptimizer'; pass the optimizer ins",
+        ),
+        (used, "`optimizer.iterations` expected .*; make a new one"),
     ],
 )
 def test_what_cannot_be_translated_is_named(make, option):

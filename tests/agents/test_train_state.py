@@ -259,6 +259,23 @@ def test_bad_models_and_optimizers():
     assert not train_state.TrainState.create(frozen).params
 
 
+@pytest.mark.parametrize(
+    ("which", "name"),
+    [
+        ("kernel_regularizer", "net/d/kernel"),
+        ("bias_regularizer", "net/d/bias"),
+        ("activity_regularizer", "net/d"),
+    ],
+)
+def test_regularizers_are_refused_and_not_left_out(which, name):
+    head = keras.layers.Dense(1, name="d", **{which: "l2"})
+    model = keras.Sequential([keras.Input([1]), head], name="net")
+    message = rf"`model_def` expected .* without regularizers.*got some on \['{name}'\]"
+    with pytest.raises(ValueError, match=message):
+        train_state.TrainState.create(model, tx=gradient_transforms.sgd(0.1))
+    assert train_state.TrainState.create(model).params  # that only computes
+
+
 def test_bad_updates():
     state = autoencoder(gradient_transforms.sgd(0.1))
     x = np.ones((2, 4), np.float32)

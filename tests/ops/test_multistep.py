@@ -77,6 +77,74 @@ def test_n_steps_one_by_one(steps, n_steps):
         np.testing.assert_allclose(np.transpose(got), expected, rtol=1e-12, atol=1e-12)
 
 
+def n_steps_in_turn(rewards, discounts, next_values, n_steps, lambdas):
+    """The definition for all rows at once, as many times as there are steps."""
+    out = rewards + discounts * next_values
+    for _ in range(n_steps - 1):
+        later = np.concatenate([out[1:], next_values[-1:]])
+        mixed = (1 - lambdas) * next_values + lambdas * later
+        out = rewards + discounts * mixed
+    return out
+
+
+@pytest.mark.parametrize("steps", [100, *slow(2, 12, 64)])
+@pytest.mark.parametrize("n_steps", [11, *slow(10, 12, 16, 17, 63, 64, 65, 99, 100)])
+def test_many_steps(steps, n_steps):
+    _, following, rewards, _, _, lambdas = draw(steps, 3)
+    discounts = 0.99 * (np.random.default_rng(1).random((steps, 3)) > 0.02)
+    for given in (1.0, lambdas):
+        expected = n_steps_in_turn(rewards, discounts, following, n_steps, given)
+        got = ops.n_step_return(rewards, discounts, following, n_steps, given)
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_steps", [12, *slow(8, 32, 33, 40, 500)])
+def test_the_gradient_of_many_steps(n_steps):
+    _, following, rewards, discounts, _, lambdas = draw(40, 2)
+    lambdas, discounts = 0.5 + 0.5 * lambdas, 0.9 + 0.1 * discounts
+    given = [tf.constant(x) for x in (rewards, discounts, following, lambdas)]
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        got = ops.n_step_return(*given[:3], n_steps, given[3])
+        total = tf.reduce_sum(tf.square(got))
+    direction = np.random.default_rng(1).normal(size=[4, 40, 2])
+    along = sum(
+        np.sum(gradient * part)
+        for gradient, part in zip(tape.gradient(total, given), direction, strict=True)
+    )
+
+    def totals(share):
+        moved = [x + share * part for x, part in zip(given, direction, strict=True)]
+        out = n_steps_in_turn(*map(np.asarray, moved[:3]), n_steps, moved[3].numpy())
+        return np.sum(out**2)
+
+    expected = (totals(1e-6) - totals(-1e-6)) / 2e-6
+    np.testing.assert_allclose(along, expected, rtol=1e-6)
+
+
+def test_the_graph_of_many_steps_is_small():
+    def size_of(n_steps):
+        function = tf.function(lambda x: ops.n_step_return(x, x, x, n_steps))
+        graph = function.get_concrete_function(tf.TensorSpec([None], tf.float32)).graph
+        inner = graph.as_graph_def().library.function
+        return len(graph.get_operations()) + sum(len(f.node_def) for f in inner)
+
+    assert size_of(1024) < 1.5 * size_of(256)
+
+
+def test_what_is_infinite_counts_after_any_number_of_steps():
+    rewards = np.zeros(600, np.float32)
+    discounts = np.full(600, 0.5, np.float32)  # 0 in float32 over 300 steps
+    values = np.zeros(600, np.float32)
+    values[599] = np.inf
+    got = ops.n_step_return(rewards, discounts, values, 400)
+    np.testing.assert_array_equal(np.isinf(got), np.arange(600) >= 200)
+    discounts[500] = 0.0
+    got = ops.n_step_return(rewards, discounts, values, 400)
+    np.testing.assert_array_equal(np.isinf(got), np.arange(600) > 500)
+    assert not np.isnan(got).any()
+
+
 @pytest.mark.slow
 def test_all_steps_are_the_return_of_td_lambda():
     _, following, rewards, discounts, _, lambdas = draw(5, 3)

@@ -236,7 +236,7 @@ def test_no_gradient_flows_back_through_the_statistics(make):
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
-        ({"a": np.ones([3, 2], np.int64)}, TypeError, "`values` .* got int64"),
+        ({"a": np.ones([3, 2], np.int64)}, TypeError, "`tensor` .* got int64"),
         ({"a": np.ones([3], np.float32)}, ValueError, r"shape \[..., \*\[2\]\]"),
         ({"c": 1.0}, ValueError, "structure"),
     ],

@@ -258,3 +258,21 @@ def test_after_a_reset_everything_is_as_in_the_beginning(mode):
                 fresh.update(tf.constant(batch, tf.float32))
             for one, other in zip(used.variables, fresh.variables, strict=True):
                 np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "kind", [stats.EMNormalizer, stats.WindowNormalizer, stats.AdaptiveNormalizer]
+)
+@pytest.mark.parametrize(
+    "bad", [np.ones([3, 2], np.int32), np.ones([3], np.float32)], ids=["int", "shape"]
+)
+def test_errors_name_the_class_and_the_argument(kind, bad):
+    normalizer = kind(tf.TensorSpec([2]), auto_update=False)
+    error = TypeError if bad.dtype == np.int32 else ValueError
+    for call in (
+        normalizer.normalize,
+        normalizer.update,
+        lambda tensor: normalizer(tensor, training=False),
+    ):
+        with pytest.raises(error, match=f"^`{kind.__name__}`: `tensor` expected"):
+            call(bad)

@@ -17,6 +17,15 @@ from tfrl._internal import adapted_layers, checks
 _SEED_GENERATOR = re.compile(r"(?<![^/])seed_generator(_\d+)?(?![^/])")
 
 
+def regularized_names(model: Any) -> list[str]:
+    """Names of the weights and layers of a network that add to the loss of Keras."""
+    if not isinstance(model, keras.layers.Layer):
+        return []
+    weights = [v for v in model.trainable_variables if v.regularizer is not None]
+    layers = [x for x in model._flatten_layers() if x.activity_regularizer is not None]
+    return [x.path for x in (*weights, *layers)]
+
+
 def variable_names(layer: keras.layers.Layer) -> tuple[str, ...]:
     """Returns a name for each of `layer.variables`, in their order.
 

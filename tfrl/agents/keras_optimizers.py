@@ -19,14 +19,24 @@ _OPTIONS = {
     keras.optimizers.Adam: {"beta_1", "beta_2", "epsilon"},
     keras.optimizers.AdamW: {"beta_1", "beta_2", "epsilon"},
 }
-# Functions of `tfrl.agents` that do what has no exact translation.
+# What to do about what has no exact translation.
 _INSTEAD = {
-    keras.optimizers.Adagrad: "adagrad",
-    keras.optimizers.Lamb: "lamb",
-    keras.optimizers.Lion: "lion",
-    keras.optimizers.Nadam: "nadam",
-    "gradient_accumulation_steps": "accumulated",
+    keras.optimizers.Adagrad: "take `tfrl.agents.adagrad` instead",
+    keras.optimizers.Lamb: "take `tfrl.agents.lamb` instead",
+    keras.optimizers.Lion: "take `tfrl.agents.lion` instead",
+    keras.optimizers.Nadam: "take `tfrl.agents.nadam` instead",
+    keras.optimizers.LossScaleOptimizer: "pass the optimizer inside it, and for halves "
+    "that need no scaled loss take bfloat16",
+    "amsgrad": "leave it out, no optimizer of `tfrl.agents` has it",
+    "gradient_accumulation_steps": "take `tfrl.agents.accumulated` instead",
+    "loss_scale_factor": "leave it out, or scale the loss where it is computed",
+    "use_ema": "leave it out; `tfrl.agents.target_update` averages parameters",
+    "optimizer.iterations": "make a new one",
+    "exclude_from_weight_decay": "take `tfrl.agents.partitioned` instead",
+    "weight_decay": "take `tfrl.agents.adamw`, or decay without momentum",
+    "learning_rate": "take a schedule of Keras or of `tfrl.schedules`",
 }
+_OTHERWISE = "take an optimizer of `tfrl.agents`, such as `adam`, instead"
 
 
 def from_keras(
@@ -63,19 +73,18 @@ def from_keras(
         names = sorted(kind.__name__ for kind in _OPTIONS)
         instead = _INSTEAD.get(type(optimizer))
         name, expected = type(optimizer).__name__, f"one of {names}"
-        raise _untranslatable("optimizer", name, expected, instead)
+        raise _untranslatable("optimizer", name, expected, instead or _OTHERWISE)
     if int(optimizer.iterations):
         steps = int(optimizer.iterations)
         raise _untranslatable("optimizer.iterations", steps, "an unused optimizer's 0")
     config = optimizer.get_config()
     if config["weight_decay"] is not None and _excludes(optimizer):
         option, expected = "exclude_from_weight_decay", "not to have been called"
-        raise _untranslatable(option, "a call", expected, "partitioned")
+        raise _untranslatable(option, "a call", expected)
     known = _OPTIONS[type(optimizer)] | _COMMON
     for option, value in config.items():
         if option not in known and value is not None and value is not False:
-            instead = _INSTEAD.get(option)
-            raise _untranslatable(option, value, "None or False", instead)
+            raise _untranslatable(option, value, "None or False")
     return gradient_transforms.GradientTransform(tuple(_parts(config)))
 
 
@@ -134,10 +143,7 @@ def _learning_rate(value: Any) -> Any:
 def _untranslatable(
     option: str, value: Any, expected: str, instead: str | None = None
 ) -> ValueError:
-    remedy = "`chain` transforms of `tfrl.agents`"
-    if instead is not None:
-        remedy = f"take `tfrl.agents.{instead}`"
     return ValueError(
         f"`from_keras`: `{option}` expected {expected}; got {value!r:.80}; "
-        f"{remedy} instead"
+        f"{instead or _INSTEAD.get(option, _OTHERWISE)}"
     )

@@ -99,7 +99,8 @@ class TrainState(pytree.PyTreeNode):
             ValueError: if the layer is not built; if names or shapes of `params` or
                 `extra_variables` are not the layer's; if a function comes without
                 `params` or with `extra_variables`; if `tx` has nothing to train, or
-                cannot do what a variable or a Keras optimizer asks for.
+                cannot do what a variable or a Keras optimizer asks for, such as a
+                constraint or a regularizer.
             TypeError: if `model_def` or `tx` is something else.
         """
         if isinstance(model_def, keras.layers.Layer):
@@ -462,6 +463,13 @@ def _transform(tx: Any, model_def: Any) -> gradient_transforms.GradientTransform
         raise ValueError(
             "`TrainState.create`: `tx` expected variables without constraints; got "
             f"some on {constrained}; leave them out, or have the layer normalise"
+        )
+    regularized = _stateless.regularized_names(model_def)
+    if regularized:
+        raise ValueError(
+            "`TrainState.create`: `model_def` expected a network without regularizers, "
+            f"which no loss function of a state has; got some on {regularized}; leave "
+            "them out, and add their terms to the loss or take `tfrl.agents.adamw`"
         )
     if isinstance(tx, keras.optimizers.Optimizer):
         return keras_optimizers.from_keras(tx)

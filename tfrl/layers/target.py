@@ -186,7 +186,7 @@ class TargetUpdater(tf.Module):
             self._follow(targets, rate)
             return
         for target, recent in zip(targets, self._recent, strict=True):
-            target.assign(recent)
+            _own(target).assign(recent)
         if self._copies:
             self._follow(self._recent, rate)
 
@@ -196,13 +196,31 @@ class TargetUpdater(tf.Module):
             if pair.trained and not self._copies:
                 old = tf.convert_to_tensor(follower)
                 new = old + tf.cast(rate, old.dtype) * (new - old)
-            follower.assign(new)
+            _own(follower).assign(new)
 
 
 class _Pair(NamedTuple):
     model: Any
     target: Any
     trained: bool
+
+
+def _own(variable: Any) -> Any:
+    """Returns a replica's own copy of a variable, elsewhere the variable.
+
+    Replicas compute the same. Where they had to agree first, as `aggregation` has it,
+    no branch of a graph could assign.
+    """
+    context = tf.distribute.get_replica_context()
+    value = variable.value if isinstance(variable, keras.Variable) else variable
+    copied = isinstance(value, tf.distribute.DistributedValues)
+    if context is None or not (copied and tf.distribute.has_strategy()):
+        return variable
+    index = tf.get_static_value(context.replica_id_in_sync_group)
+    if index is None:  # all replicas of TPUs are one graph, in which they may agree
+        return variable
+    copies = context.strategy.experimental_local_results(value)
+    return copies[index % len(copies)]
 
 
 def _make_count() -> tf.Variable:

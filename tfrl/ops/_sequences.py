@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfrl._internal import arguments, operands, precision
 from tfrl.core import compile
-from tfrl.ops import value_transforms
+from tfrl.ops import _recurrence, value_transforms
 
 TensorLike: TypeAlias = operands.TensorLike
 
@@ -141,9 +141,14 @@ def weights(
     return tensor
 
 
-def shifted(sequence: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-    """The sequence one step later, and `end` after its last step; time comes first."""
-    return tf.concat([sequence[1:], end[tf.newaxis]], axis=0)
+def shifted(sequence: tf.Tensor, end: tf.Tensor, steps: int = 1) -> tf.Tensor:
+    """The sequence some steps later, `end` after its last one; time comes first."""
+    length = _recurrence.length(sequence)
+    missing = (
+        min(steps, length) if isinstance(length, int) else tf.minimum(steps, length)
+    )
+    ends = tf.repeat(end[tf.newaxis], missing, axis=0)
+    return tf.concat([sequence[steps:], ends], axis=0)
 
 
 def by_transform(

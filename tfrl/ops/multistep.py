@@ -15,12 +15,17 @@ results is brought back into it,
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, operands
 from tfrl.ops import _recurrence, _sequences, value, value_transforms
 
 TensorLike: TypeAlias = operands.TensorLike
+
+# So many steps XLA compiles sooner one by one. The graph of more doubles them, so that
+# it grows by the logarithm of their number.
+_FEW = 10
 
 
 def n_step_return(
@@ -86,14 +91,15 @@ def n_step_return(
     values = _sequences.leading(where, leader, next_values, time_major)
     count = checks.check_whole_number(where, "n_steps", n_steps, low=1)
     steps = values.shape[0 if time_major else 1]
-    if steps is not None:  # one graph serves many lengths, and unrolls so many steps
-        count = min(count, 1 << (steps - 1).bit_length())
+    whole = steps is not None and count >= steps
     value_transforms.check_transform(where, transform)
     named = {"rewards": rewards, "discounts": discounts}
     others = _sequences.following(where, leader, values, time_major, **named)
     lambdas = _sequences.weights(where, "lambda_", lambda_, leader, values, time_major)
 
     def returns(values: tf.Tensor) -> tf.Tensor:
+        if whole:
+            return _td_lambda_return(values, *others, lambdas, time_major=time_major)
         return _n_step_return(
             values, *others, lambdas, time_major=time_major, count=count
         )
@@ -287,12 +293,7 @@ def q_lambda_return(
     lambdas = _sequences.weights(where, "lambda_", lambda_, leader, best, time_major)
 
     def returns(values: tf.Tensor) -> tf.Tensor:
-        reward, discount, weight = (
-            tf.cast(x, values.dtype) for x in (*others, lambdas)
-        )
-        return value.td_lambda_return(
-            reward, discount, values, weight, time_major=time_major
-        )
+        return _td_lambda_return(values, *others, lambdas, time_major=time_major)
 
     return _sequences.by_transform(transform, returns, best)
 
@@ -376,6 +377,15 @@ def _transitions(
     return [values, next_values, *others, lambdas]
 
 
+def _td_lambda_return(
+    values: tf.Tensor, *others: tf.Tensor, time_major: bool
+) -> tf.Tensor:
+    rewards, discounts, lambdas = (tf.cast(x, values.dtype) for x in others)
+    return value.td_lambda_return(
+        rewards, discounts, values, lambdas, time_major=time_major
+    )
+
+
 def _off_policy_return(
     where: str, given: Sequence[tf.Tensor], transform: Any, time_major: bool
 ) -> tf.Tensor:
@@ -395,18 +405,36 @@ def _n_step_return(
     lambda_: tf.Tensor,
     count: int,
 ) -> tf.Tensor:
-    steps = next_values.shape[0]
-    count = count if steps is None else min(count, steps)
     ends = tf.math.multiply_no_nan(next_values, 1 - lambda_)
-
-    def one_step(following: tf.Tensor) -> tf.Tensor:
-        return rewards + tf.math.multiply_no_nan(following, discounts)
-
-    returns = one_step(next_values)
-    for _ in range(count - 1):
-        later = _sequences.shifted(returns, next_values[-1])
-        returns = one_step(ends + tf.math.multiply_no_nan(later, lambda_))
+    end, returns = next_values[-1], _added(rewards, discounts, next_values)
+    inputs, decays = _added(rewards, discounts, ends), discounts * lambda_
+    # At first of one step, k = 1: R(t, m + k) = inputs[t] + decays[t] * R(t + k, m).
+    if count <= _FEW:
+        for _ in range(count - 1):
+            returns = _added(inputs, decays, _sequences.shifted(returns, end))
+        return returns
+    left, k = count - 1, 1
+    while left:
+        if left % 2:
+            returns = _added(inputs, decays, _sequences.shifted(returns, end, k))
+        later = _sequences.shifted(inputs, end, k)
+        inputs, decays = _added(inputs, decays, later), _doubled(decays, k)
+        left, k = left // 2, 2 * k
     return returns
+
+
+def _added(values: tf.Tensor, weights: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    return values + tf.math.multiply_no_nan(others, weights)
+
+
+def _doubled(decays: tf.Tensor, steps: int) -> tf.Tensor:
+    """Decays over twice as many steps; 0 where one is, and not where they vanish."""
+    later = _sequences.shifted(decays, tf.zeros_like(decays[0]), steps)
+    product = decays * later
+    # By a 0 what is infinite would not count.
+    vanished = (product == 0) & (decays != 0) & (later != 0)
+    least = np.finfo(decays.dtype.as_numpy_dtype).tiny
+    return tf.where(vanished, tf.constant(least, decays.dtype), product)
 
 
 @_sequences.over_time

@@ -122,15 +122,15 @@ class Running(tf.Module):
     def _leaves(self, tensor: Any) -> list[Any]:
         where = type(self).__name__
         operands.check_structure(where, "tensor", tensor, "tensor_spec", self._spec())
-        # A Python float has the precision of the spec, not of float32.
-        return [
-            tf.constant(leaf, spec.dtype)
-            if isinstance(leaf, float)
-            else checks.as_tensor(where, "tensor", leaf)
-            for leaf, spec in zip(
-                tf.nest.flatten(tensor), tf.nest.flatten(self._spec()), strict=True
-            )
-        ]
+        leaves = []
+        for leaf, spec in zip(
+            tf.nest.flatten(tensor), tf.nest.flatten(self._spec()), strict=True
+        ):
+            # A Python float has the precision of the spec, not of float32.
+            given = tf.constant(leaf, spec.dtype) if isinstance(leaf, float) else leaf
+            leaves.append(operands.floating(where, "tensor", given))
+            operands.axes_before(where, "tensor", leaves[-1], spec.shape)
+        return leaves
 
     def _nest(self, leaves: list[Any]) -> Any:
         return tf.nest.pack_sequence_as(self._spec(), leaves)

@@ -133,7 +133,8 @@ def add_mean_hist_summary(name: str, value: Any) -> None:
 
     Args:
         name: first part of the tags.
-        value: numbers of any shape.
+        value: numbers of any shape. Of no numbers at all the mean is nan, and there is
+            no histogram (see `safe_mean_hist_summary`).
 
     Raises:
         TypeError: if `value` has other contents than real numbers.

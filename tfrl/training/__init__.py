@@ -27,12 +27,11 @@ from tfrl.training.fitting.fit import FitModel
 from tfrl.training.fitting.fit_callbacks import (
     Collect,
     Evaluate,
-    FollowSchedule,
     RecordVideo,
     Rollouts,
-    UpdateTarget,
 )
 from tfrl.training.fitting.run_checkpoint import RunCheckpoint
+from tfrl.training.fitting.step_callbacks import FollowSchedule, UpdateTarget
 from tfrl.training.loggers import MlflowLogger, WandbLogger
 from tfrl.training.population import Population, train_population
 from tfrl.training.rehearsing.rehearsal import rehearse

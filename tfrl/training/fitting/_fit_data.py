@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfrl._internal import checks
 from tfrl.core import records
 from tfrl.replay.sampling import dataset, prioritized, transitions, uniform
+from tfrl.schedules import progress
 
 Replay = uniform.UniformReplay | prioritized.PrioritizedReplay
 
@@ -290,11 +291,25 @@ class StepCounter(keras.callbacks.Callback):
     Keras calls once per execution of several steps, with the last one's number.
     """
 
-    _last = -1
+    _epoch, _last = 0, -1
+    # Steps of the epoch before, which Keras does not tell of data of unknown length.
+    _before = 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Counts steps anew."""
-        self._last = -1
+        self._before = self._last + 1 if epoch == self._epoch + 1 else 0
+        self._epoch, self._last = epoch, -1
+
+    def _progress(self, env_steps: int = 0) -> progress.Progress:
+        """Returns how far the training of the model has come, in numbers."""
+        if hasattr(self.model, "progress"):
+            return self.model.progress()
+        params = self.params or {}
+        steps = params.get("steps") or self._before
+        done = min((self._last + 1) / steps, 1.0) if steps else 0.0
+        percent = min((self._epoch + done) / params.get("epochs", 1), 1.0)
+        iterations = int(self.model.optimizer.iterations.numpy())
+        return progress.Progress(percent, iterations, env_steps, env_steps)
 
     def _steps_passed(self, batch: int) -> int:
         """Returns how many steps were taken since the call before."""

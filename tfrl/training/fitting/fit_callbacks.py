@@ -32,7 +32,6 @@ Order matters where one reads what another wrote: `Collect` or `Rollouts` first,
 import os
 import pathlib
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -42,23 +41,14 @@ from gymnasium.vector import VectorEnv
 
 from tfrl._internal import checks, gym_checks
 from tfrl.core import records
-from tfrl.layers import target
 from tfrl.policies import host_policy
 from tfrl.policies import policy as policies
 from tfrl.replay import episodes
-from tfrl.schedules import progress, schedulers
+from tfrl.schedules import progress
 from tfrl.summaries.filming import video
 from tfrl.training import cadence, evaluation
 from tfrl.training.collecting import _delivery, collection
 from tfrl.training.fitting import _fit_data
-
-
-def _progress_of(model: Any, env_steps: int) -> progress.Progress:
-    """Returns how far the training of a model has come, in numbers."""
-    if hasattr(model, "progress"):
-        return model.progress()
-    iterations = int(model.optimizer.iterations.numpy())
-    return progress.Progress(0.0, iterations, env_steps, env_steps)
 
 
 class _Acting(keras.callbacks.Callback):
@@ -120,7 +110,7 @@ class _Acting(keras.callbacks.Callback):
         return not epoch or last or (epoch + 1) % every_epochs == 0
 
 
-class Playing(_Acting):
+class Playing(_fit_data.StepCounter, _Acting):
     """A callback that plays environments, and can be saved amid episodes.
 
     Args:
@@ -159,7 +149,7 @@ class Playing(_Acting):
             TypeError: if there is neither a policy nor an agent.
         """
         self.set_model(model)
-        with progress.progress_context(_progress_of(model, self.env_steps)):
+        with progress.progress_context(self._progress(self.env_steps)):
             policy = self._policy(self.collector.observations)
             played = self.collector.collect(policy, self._rng)
         self._tell_steps(model)
@@ -206,7 +196,7 @@ class Playing(_Acting):
         """Does what new episodes ask for."""
 
 
-class Collect(_fit_data.StepCounter, Playing):
+class Collect(Playing):
     """Plays environments between the steps of training and keeps what happened.
 
     After each step of the optimizer, `steps_per_batch` steps are played in each
@@ -485,98 +475,6 @@ class RecordVideo(_Acting):
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"epoch_{epoch + 1:04d}{self._ending}"
         video.record_episode(self.envs, path, policy, seed=seed, **self._options)
-
-
-class UpdateTarget(_fit_data.StepCounter):
-    """Calls a `TargetUpdater` once for each step of the optimizer.
-
-    For models other than `FitModel`, which updates its targets itself, inside the
-    compiled step. With `steps_per_execution` of k the calls come k at a time.
-
-    Args:
-        updater: the `TargetUpdater`, or anything to be called without arguments, such
-            as `Periodically`.
-
-    Raises:
-        TypeError: if `updater` cannot be called.
-
-    Example:
-        >>> model, copy = (keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
-        ...                for _ in range(2))
-        >>> model.compile("sgd", "mse")
-        >>> _ = model.fit(np.ones([8, 1]), np.ones([8]), verbose=0, callbacks=[
-        ...     UpdateTarget(tfrl.layers.TargetUpdater(model, copy))])
-        >>> bool((model.get_weights()[0] == copy.get_weights()[0]).all())
-        True
-    """
-
-    def __init__(self, updater: target.TargetUpdater | Callable[[], Any]) -> None:
-        super().__init__()
-        if not callable(updater):
-            raise TypeError(
-                "`UpdateTarget`: `updater` expected a TargetUpdater; got "
-                f"{updater!r}; make one"
-            )
-        self._updater = updater
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Updates."""
-        for _ in range(self._steps_passed(batch)):
-            self._updater()
-
-
-class FollowSchedule(keras.callbacks.Callback):
-    """Sets something to the value of a schedule before every batch.
-
-    The schedule follows the training: "iterations" are those of the optimizer; in a
-    `FitModel` "env_steps" are what `Collect` or `Rollouts` played, and "percent" is the
-    share of the training that is done. With `steps_per_execution` of k it is set once for k steps.
-
-    Args:
-        schedule: of `tfrl.schedules`, or any function without arguments.
-        variable: a Keras or TensorFlow variable, a function that takes the value, or
-            "learning_rate" for that of the optimizer.
-        name: of the last value in the logs of epochs; None to leave it out.
-
-    Raises:
-        TypeError: if `variable` is none of these, or `schedule` no schedule.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
-        >>> model.compile("sgd", "mse")
-        >>> rate = tfrl.schedules.StepScheduler("iterations", [(1, 0.5), (9, 0.25)])
-        >>> follow = FollowSchedule(rate, "learning_rate", name="rate")
-        >>> model.fit(np.ones([8, 1]), np.ones([8]), batch_size=4, verbose=0,
-        ...           callbacks=[follow]).history["rate"]
-        [0.25]
-    """
-
-    def __init__(self, schedule: Any, variable: Any, name: str | None = None) -> None:
-        super().__init__()
-        self._schedule = schedulers.as_scheduler(schedule)
-        self.sets_rate = isinstance(variable, str) and variable == "learning_rate"
-        self._set = getattr(variable, "assign", variable)
-        if not self.sets_rate and not callable(self._set):
-            raise TypeError(
-                "`FollowSchedule`: `variable` expected a variable, a function or "
-                f'"learning_rate"; got {variable!r}; pass what is to be set'
-            )
-        self._name, self._value = name, float("nan")
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Sets the variable."""
-        with progress.progress_context(_progress_of(self.model, 0)):
-            value = self._schedule()
-        self._value = float(value)
-        if self.sets_rate:
-            self.model.optimizer.learning_rate = value
-        else:
-            self._set(value)
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Reports."""
-        if logs is not None and self._name is not None:
-            logs[self._name] = self._value
 
 
 class Ending(keras.callbacks.Callback):
