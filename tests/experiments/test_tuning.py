@@ -1,5 +1,6 @@
 """The search for hyper-parameters; trials themselves where Optuna is installed."""
 
+import os
 import pathlib
 import re
 import shlex
@@ -298,3 +299,23 @@ def test_the_command_that_is_told_can_be_pasted(searched, tmp_path, capsys):
     last = capsys.readouterr().out.splitlines()[-1]
     told = shlex.split(last.partition("train it: ")[2])
     assert told == ["tfrl", "train", str(folder / "runs" / "best.gin")]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trial_that_ends_meanwhile_is_not_taken_back(searched, tmp_path, monkeypatch):
+    assert searched(1.0, n_trials=1) == (0, 1)
+    trial = studied(tmp_path).ask()
+    trial.suggest_int("Trajectories.n_steps", 8, 9)
+    run = tmp_path / "runs" / "trial_0001"
+    run.mkdir()
+    (run / "trial.lock").touch()
+
+    def lock_file(file, lock=durable.lock_file, **given):
+        # The other process had still held it when trials were listed.
+        if os.path.samestat(os.fstat(file), (run / "trial.lock").stat()):
+            trial.study.tell(trial, 0.0)
+        lock(file, **given)
+
+    monkeypatch.setattr(durable, "lock_file", lock_file)
+    assert searched(2.0, n_trials=2) == (0, 0)
+    assert states_of(studied(tmp_path)) == ["COMPLETE", "COMPLETE"]

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl import agents, distributions, environments, policies, training
+from tfrl.host import heads
 from tfrl.training.collecting import _actor_policies, actors
 
 S = gym.spaces
@@ -209,3 +210,17 @@ def test_a_head_that_is_none_is_refused(part):
     for acting in (policies.HostPolicy, lambda x: x.act(observations(4), seed=0)):
         with pytest.raises(TypeError, match=message):
             acting(policy)
+
+
+@dataclasses.dataclass(frozen=True)
+class SquashedHead(distributions.NormalHead):
+    """Changes a field alone."""
+
+    squash: bool = True
+
+
+def test_another_default_is_drawn_in_numpy():
+    given = (-1.0, -1.0), (1.0, 1.0), (2,), "float32"
+    head = SquashedHead(*given)
+    assert head.is_mirrored and type(head.plain()) is heads.NumpyNormal
+    assert head.plain().squash

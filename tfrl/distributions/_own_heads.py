@@ -24,7 +24,9 @@ def bridge(cls: Any) -> None:
     for kind in cls.__mro__[:-1]:
         is_own = kind.__module__.partition(".")[0] != _LIBRARY
         (own if is_own else theirs).update(vars(kind))
-    if not any(name in theirs and not name.startswith("__") for name in own):
+    # What is in a field is no method: `plain()` and NumPy know it.
+    methods = own - set(getattr(cls, "__dataclass_fields__", ()))
+    if not any(name in theirs and not name.startswith("__") for name in methods):
         return
     cls.is_mirrored, cls.plain = False, _refused
     for name in _MIRRORED:

@@ -303,15 +303,22 @@ def _asked(study: Any, folder: pathlib.Path) -> Iterator[Any]:
 
 def _take_back(study: Any, states: Any, folder: pathlib.Path) -> None:
     """Has trials made again whose processes were killed, as their locks tell."""
-    for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+
+    def running() -> dict[int, Any]:
+        found = study.get_trials(deepcopy=False, states=(states.RUNNING,))
+        return {trial.number: trial for trial in found}
+
+    for number, trial in running().items():
         try:
-            with open(_run_of(folder, trial.number) / _LOCK, "rb+") as lock:
+            with open(_run_of(folder, number) / _LOCK, "rb+") as lock:
                 durable.lock_file(lock.fileno(), wait=False)
         except (FileNotFoundError, BlockingIOError):  # without a lock nobody knows
             continue
-        study.tell(trial.number, state=states.FAIL)
+        if number not in running():  # it has ended meanwhile, and let its lock go
+            continue
+        study.tell(number, state=states.FAIL)
         study.enqueue_trial(trial.params)
-        output.say(f"trial {trial.number}: its process is gone; it does not count")
+        output.say(f"trial {number}: its process is gone; it does not count")
 
 
 def _run_of(folder: pathlib.Path, number: int) -> pathlib.Path:

@@ -157,6 +157,7 @@ class WandbLogger(_RunLogger):
         if folder is not None:
             path = _file_of(folder / "wandb_run_id", self.project)
             identity = _kept(path, lambda: uuid.uuid4().hex[:8])
+        is_second = any(each._is_open for each in self._active)
         self._run = wandb.init(
             project=self.project,
             name=self.name or (None if folder is None else folder.name),
@@ -166,7 +167,7 @@ class WandbLogger(_RunLogger):
             dir=folder,
             resume=None if identity is None else "allow",
             config=known,
-            **({"reinit": "create_new"} if self._active else {}),
+            **({"reinit": "create_new"} if is_second else {}),
         )
         self._active.add(self)
 

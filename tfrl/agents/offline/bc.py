@@ -73,7 +73,7 @@ class BC:
     ) -> "BCAgent":
         """Returns an agent for the spaces of one environment.
 
-        Its network has a critic too, which cloning leaves untrained: another agent,
+        Its network has a critic too, which cloning leaves unchanged: another agent,
         such as PPO's, can continue with the network and an optimizer of its own:
         `PPO().create(..., network=agent.policy.to_keras(as_network=True))`. Give it the
         same `squash`, which is no part of the network.
