@@ -1,4 +1,4 @@
-"""Tests of `tfrl plot` for folders of runs that are not all as far."""
+"""Tests of `tfrl plot` for folders of runs of different lengths."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.host._serial`: what Gymnasium's own vector says, it says."""
+"""Tests of `tfrl.host._serial`: its steps equal those of Gymnasium's own vector."""
 
 import copy
 

@@ -1,51 +1,41 @@
-"""A process that ends with its parent: a pipe tells that this one is gone.
-
-The parent gives it as the standard input, and alone holds the other end.
-"""
+"""A process that ends with the one that started it, however that ends."""
 
 import os
 import signal
-import subprocess
 import threading
-from collections.abc import Mapping
-from typing import Any
+import time
 
-_ASKED = "TFRL_ENDS_WITH_PARENT"
+_STARTER = "TFRL_ENDS_WITH"
 
 
-def options(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Returns arguments of `subprocess.Popen` for a child that calls `watch`.
-
-    The child is told when `stdin` of what `Popen` returns is closed, as it is when this
-    process ends, however it does.
-
-    Args:
-        environment: variables of the child.
+def variables() -> dict[str, str]:
+    """Returns what a child that calls `watch` needs in its environment.
 
     Example:
-        >>> sorted(options({}))
-        ['env', 'stdin']
+        >>> variables() == {"TFRL_ENDS_WITH": str(os.getpid())}
+        True
     """
-    return {"stdin": subprocess.PIPE, "env": {**environment, _ASKED: "1"}}
+    return {_STARTER: str(os.getpid())}
 
 
 def watch() -> None:
     """Has this process end, as by SIGTERM, when its parent does, if that asked for it.
 
+    On Windows, where nobody becomes the parent of an orphan, it goes on.
+
     Example:
         >>> watch()
     """
     # Processes that this one starts have other parents.
-    if os.environ.pop(_ASKED, None) is None:
-        return
-    pipe, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # who asks for input has the end of it, and does not wait
-    os.close(nothing)
-    threading.Thread(target=_wait, args=[pipe], name="tfrl-parent", daemon=True).start()
+    starter = os.environ.pop(_STARTER, None)
+    if starter is not None and os.name == "posix":
+        given = (int(starter),)
+        threading.Thread(target=_end_with, args=given, daemon=True).start()
 
 
-def _wait(pipe: int) -> None:
-    os.read(pipe, 1)  # nothing is ever written
+def _end_with(starter: int) -> None:
+    while os.getppid() == starter:
+        time.sleep(0.2)
     os.kill(os.getpid(), _ending())
 
 

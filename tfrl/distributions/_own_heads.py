@@ -1,4 +1,4 @@
-"""Acting on the host by heads of a user's own class: what TensorFlow says there too."""
+"""NumPy methods of user-defined action heads, computed by TensorFlow."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,14 @@ _MIRRORED = ("sample", "mode", "log_prob", "masked", "tempered", "to_env")
 
 
 def bridge(cls: Any) -> None:
-    """Lets the methods `host_...` of a class call those that it changes.
+    """Replaces the NumPy methods that a subclass of a head has made untrue.
 
-    They are what a head of this library computes by itself in NumPy. A class that
-    changes anything of such a head gets all of them by TensorFlow, but those that it
-    has itself.
+    A head of this library computes its methods `host_...` in NumPy. Where a subclass
+    overrides anything of the head, they call its TensorFlow methods instead, except
+    those `host_...` that the subclass defines itself.
 
     Args:
-        cls: of a head.
+        cls: the subclass, changed in place.
     """
     theirs, own = set[str](), set[str]()
     for kind in cls.__mro__[:-1]:

@@ -64,11 +64,12 @@ class SeedProcess:
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 command,
+                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, **threads, **parents.variables()},
                 # Ctrl-C reaches it once, from here.
                 start_new_session=True,
-                **parents.options({**os.environ, **threads}),
             )
         self.status = "running"
 
@@ -83,11 +84,6 @@ class SeedProcess:
         except FileNotFoundError:
             pass
         return None
-
-    def release(self) -> None:
-        """Lets the process end, as by SIGTERM, as if this one had ended."""
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
 
     def signal(self, number: int) -> None:
         """Asks the process to end."""
@@ -107,7 +103,6 @@ class SeedProcess:
             self.cpu_seconds += used.ru_utime + used.ru_stime
         elif process.poll() is None:
             return False
-        self.release()
         self.exit, self._process = process.returncode, None
         self.was_refused = self.exit == BAD_INPUT and not self.has_begun
         ended = "interrupted" if is_asked or self.exit == 130 else "failed"

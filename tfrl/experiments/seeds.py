@@ -335,7 +335,7 @@ def _forwarded(
         yield asked
     except BaseException:
         for each in running:
-            each.release()
+            each.signal(signal.SIGTERM)
         raise
     finally:
         for number, handler in before.items():
