@@ -376,6 +376,41 @@ def test_what_train_rl_hands_on_is_bound_there(name, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.fixture
+def mixed(tmp_path, capsys):
+    """A run in mixed precision that goes on, with these flags, and what it said."""
+    folder = tmp_path / "mixed"
+    flags = ["--config=train_rl.dtype_policy = 'mixed_bfloat16'"]
+
+    def go_on(*more):
+        code = run(folder, *(more or flags))
+        return code, capsys.readouterr().err
+
+    assert go_on()[0] == 0
+    return folder, go_on
+
+
+def test_a_configuration_says_the_precision_of_networks(mixed):
+    folder, go_on = mixed
+    assert keras.config.dtype_policy().name == "float32"
+    with rl_trainer.open_run(folder) as opened:
+        assert opened.policy.state.model_def.dtype_policy.name == "mixed_bfloat16"
+    longer = "--config=Trainer.total_env_steps = 160"
+    # Without a word about it, it is that of the run.
+    assert go_on(longer, "--resume")[0] == 0
+    with rl_trainer.open_run(folder) as opened:
+        assert opened.policy.state.model_def.dtype_policy.name == "mixed_bfloat16"
+    code, told = go_on("--config=train_rl.dtype_policy = 'float32'", "--resume")
+    assert code == 2 and "`dtype_policy` expected that of the run" in told
+
+
+@pytest.mark.parametrize("given, kind", [("nonsense", ValueError), (16, TypeError)])
+def test_an_unknown_precision_is_refused(given, kind, tmp_path):
+    with pytest.raises(kind, match="`train_rl`: `dtype_policy` expected a name"):
+        rl_trainer.train_rl(tmp_path / "run", dtype_policy=given)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_a_run_made_from_python_takes_more_steps(precision, tmp_path):
     make = functools.partial(PARTIAL, total_env_steps=16)

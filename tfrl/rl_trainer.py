@@ -35,7 +35,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import wrappers as gym_wrappers
 
-from tfrl._internal import acting, checks
+from tfrl._internal import acting, checks, dtype_policies
 from tfrl.agents.multi_agent import independent, self_play
 from tfrl.agents.off_policy import (
     c51,
@@ -155,6 +155,7 @@ def train_rl(
     strategy: tf.distribute.Strategy | None = None,
     rehearsal_strategy: tf.distribute.Strategy | None = None,
     override: bool = False,
+    dtype_policy: str | None = None,
 ) -> evaluation.Evaluation | rehearsal.Rehearsal | None:
     """Trains an agent and leaves everything of the run in `output_dir`.
 
@@ -179,6 +180,9 @@ def train_rl(
         rehearsal_strategy: train nothing and write nothing, but rehearse on these
             replicas, see `tfrl.training.rehearse`.
         override: resume with other hyper-parameters; see `Trainer`.
+        dtype_policy: name of the dtype policy of Keras by which networks are made, such
+            as "mixed_bfloat16"; None for that of the run that is resumed, or the one in
+            force.
 
     Returns:
         The final evaluation; None if the run was interrupted and can be resumed. For a
@@ -205,10 +209,16 @@ def train_rl(
     seed = checks.check_whole_number("train_rl", "seed", seed, low=0)
     options: dict[str, Any] = {} if strategy is None else {"strategy": strategy}
     options |= {"override": True} if override else {}
-    running = light_rl_trainer(
-        output_dir=output_dir, n_epochs=n_epochs, seed=seed, resume=resume, **options
-    )
+    options |= {"n_epochs": n_epochs, "seed": seed, "resume": resume}
+    with _made_by(dtype_policy):
+        running = light_rl_trainer(output_dir=output_dir, **options)
     try:
+        if dtype_policy is not None and running.record.dtype_policy != dtype_policy:
+            raise ValueError(
+                "`train_rl`: `dtype_policy` expected that of the run in "
+                f"{str(output_dir)!r}, {running.record.dtype_policy!r}; got "
+                f"{dtype_policy!r}; train anew in another `output_dir`"
+            )
         configs.check_all_used(["Trainer.override"] if override else [], _INSTEAD)
         config = "" if rehearsal_strategy else _config_of(running)
         policies.policy_inputs(running.observation_space)
@@ -239,6 +249,19 @@ def train_rl(
     if is_known and importlib.util.find_spec("matplotlib") is not None:
         curves.plot_learning_curve(metrics, picture, title=running.directory.name)
     return played
+
+
+def _made_by(dtype_policy: Any) -> contextlib.AbstractContextManager[None]:
+    """Has Keras make layers by a policy that was asked for, which is checked."""
+    expected = "a name of a dtype policy of Keras, such as 'mixed_bfloat16', or None"
+    checks.check_type("train_rl", "dtype_policy", dtype_policy, str | None, expected)
+    try:
+        keras.dtype_policies.get(dtype_policy)
+    except ValueError as error:
+        raise ValueError(
+            f"`train_rl`: `dtype_policy` expected {expected}; got {dtype_policy!r}"
+        ) from error
+    return dtype_policies.used(dtype_policy)
 
 
 def _config_of(running: trainer.Trainer) -> str:
@@ -292,7 +315,8 @@ run.json or config.gin; got 'no/such/run' without
         configs.parse([config])
         bound = gin.get_bindings(train_rl)
         make: Any = bound.pop("light_rl_trainer", trainer.Trainer)
-        bound.pop("light_rl", None)
+        for name in ("light_rl", "dtype_policy"):  # the record keeps the latter
+            bound.pop(name, None)
         with saved_run.as_recorded(directory):
             like = make(output_dir=directory, **bound)
     finally:

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from tfrl._internal import named_arrays, registered_envs
+from tfrl._internal import dtype_policies, named_arrays, registered_envs
 from tfrl.agents import agent as agents
 from tfrl.configuring import gin_calls
 from tfrl.policies import host_policy
@@ -129,7 +129,7 @@ def made(
     precision = _run_record.dtype_policy_of(directory, resume)
     # Old runs go on, and are opened, as they began.
     is_new = not resume and checkpoints.latest_step(directory) is None
-    with _run_record.of_dtype_policy(precision):
+    with dtype_policies.used(precision):
         return _made(plan, workers, undo, directory, is_new)
 
 

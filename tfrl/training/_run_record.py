@@ -128,8 +128,6 @@ class RunRecord(NamedTuple):
     def as_gin(self, configurables: Mapping[str, Any]) -> str | None:
         """Returns the arguments as a configuration of `train_rl`, if gin can say it.
 
-        The dtype policy of Keras, which it cannot, is told in a comment.
-
         Args:
             configurables: what configurations may name, by name.
         """
@@ -143,11 +141,9 @@ class RunRecord(NamedTuple):
         registered = [x for x in self.environment if not _kept_names.is_registration(x)]
         named = (x if isinstance(x, str) else [*x.values()][0] for x in registered)
         head = [f"import {full.partition(':')[0]}" for full in named]
-        if self.dtype_policy not in (None, _DEFAULT):
-            head[:0] = [
-                f"# After keras.config.set_dtype_policy({self.dtype_policy!r})."
-            ]
         head += [f"train_rl.light_rl_trainer = @{kind}"]
+        if self.dtype_policy not in (None, _DEFAULT):
+            head += [f"train_rl.dtype_policy = {self.dtype_policy!r}"]
         head += [f"train_rl.{name} = {value}" for name, value in front.items()]
         return "\n".join([*head, "", *lines, ""])
 
@@ -177,17 +173,6 @@ def _own(data: Any) -> Any:
     """Leaves out what a trainer itself says to the function that makes environments."""
     is_partial = isinstance(data, dict) and "=partial" in data
     return {k: v for k, v in data.items() if k != "n_envs"} if is_partial else data
-
-
-@contextlib.contextmanager
-def of_dtype_policy(policy: Any) -> Iterator[None]:
-    """Has Keras make layers by a dtype policy for the while; by its own for None."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(before if policy is None else policy)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def dtype_policy_of(directory: pathlib.Path, resume: bool) -> str | None:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
-from tfrl._internal import arguments, durable
+from tfrl._internal import arguments, dtype_policies, durable
 from tfrl.environments import action_masks
 from tfrl.exporting import export
 from tfrl.policies import host_policy, network_policy
@@ -327,7 +327,7 @@ def record_of(directory: str | os.PathLike[str]) -> _run_record.RunRecord | None
 def as_recorded(directory: str | os.PathLike[str]) -> Iterator[None]:
     """Has Keras make layers as it made those of a run, for the while."""
     record = _run_record.read("open_run", directory)
-    with _run_record.of_dtype_policy(record and record.dtype_policy):
+    with dtype_policies.used(record and record.dtype_policy):
         yield
 
 
@@ -372,7 +372,7 @@ class _RecordedRun:
         network = self._made("network") if "network" in record.arguments else None
         if "fit" in record.arguments and isinstance(network, keras.layers.Layer):
             network = _recipes.as_from_a_file(network)  # as `AgentModel.create` does
-        with _run_record.of_dtype_policy(record.dtype_policy):
+        with dtype_policies.used(record.dtype_policy):
             self.agent = _parts.made_agent(config, *spaces, record.numbers, network)
 
     @property

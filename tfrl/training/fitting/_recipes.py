@@ -8,10 +8,10 @@ from typing import Any
 import gymnasium as gym
 import keras
 
-from tfrl._internal import named_arrays
+from tfrl._internal import dtype_policies, named_arrays
 from tfrl.agents import agent as agents
 from tfrl.saving import checkpoints, typed_json
-from tfrl.training import _kept_arguments, _run_record
+from tfrl.training import _kept_arguments
 
 _WHERE = "AgentModel"
 # Packages whose classes Keras finds by their module.
@@ -91,7 +91,7 @@ class Recipe:
         spaces = self.observation_space, self.action_space
         if isinstance(arguments.get("network"), keras.layers.Layer):
             arguments["network"] = as_from_a_file(arguments["network"])
-        with _run_record.of_dtype_policy(self.dtype_policy):
+        with dtype_policies.used(self.dtype_policy):
             return self.config.create(*spaces, **arguments)
 
     def check_envs(self, where: str, envs: Any) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
+from tfrl._internal import dtype_policies
 from tfrl.policies import host_policy
 from tfrl.training import (
     _environments,
@@ -79,7 +80,7 @@ class FitTrainer:
         with (
             contextlib.ExitStack() as undo,
             scope,
-            _run_record.of_dtype_policy(precision),
+            dtype_policies.used(precision),
         ):
             envs = self._opened(undo, fit, arguments["n_envs"])
             self.observation_space = envs.single_observation_space
