@@ -79,6 +79,29 @@ def test_flags_load_no_tensorflow(argv):
         assert not re.search(rf"\| +{large}\b", done.stderr), large
 
 
+def test_auto_resume_goes_on_where_something_was_saved(tmp_path):
+    run, flags = tmp_path / "run", ["ppo.gin", "--auto_resume"]
+    asked = [*flags, f"--output_dir={run}", "--override"]
+    step = run / "checkpoints" / "step-7"
+    for path in (step / "arrays.bin", run / "run.json"):
+        assert not entry.train_flags(asked, "tfrl train").resume
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    # What has no manifest was not saved to its end.
+    assert not entry.train_flags(asked, "tfrl train").resume
+    (step / "manifest.json").touch()
+    assert entry.train_flags(asked, "tfrl train").resume
+    (tmp_path / entry.SEEDS_RECORD).touch()
+    assert entry.train_flags([*flags, f"--output_dir={tmp_path}"], "tfrl train").resume
+
+
+@pytest.mark.parametrize("more", [[], ["--output_dir=run", "--resume"]])
+def test_auto_resume_needs_a_folder(more, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        entry.train_flags(["ppo.gin", "--auto_resume", *more], "tfrl train")
+    assert "add that, and leave out --resume" in capsys.readouterr().err
+
+
 def test_helping_with_training_installs_nothing():
     done = subprocess.run([ROOT / "tools" / "train", "--help"], capture_output=True)
     assert done.returncode == 0 and b"usage: tools/train CONFIG" in done.stdout

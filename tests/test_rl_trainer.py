@@ -367,6 +367,14 @@ def test_a_run_made_from_python_is_opened_and_repeated(tmp_path):
     assert rows["epoch"].tolist() == [1, 2, 3, 4]
 
 
+def test_the_same_command_begins_and_goes_on(tmp_path):
+    for n_steps in (64, 128):
+        more = f"--config=Trainer.total_env_steps = {n_steps}"
+        assert run(tmp_path, more, "--auto_resume") == 0
+        rows = run_log.read_metrics(tmp_path / "metrics.csv")
+        assert rows["epoch"].tolist() == [*range(1, n_steps // 32 + 1)]
+
+
 @pytest.mark.parametrize("name", ["n_epochs", "seed"])
 def test_what_train_rl_hands_on_is_bound_there(name, tmp_path, capsys):
     flags = [f"--config=Trainer.{name} = 2", f"--output_dir={tmp_path / 'run'}"]

@@ -120,12 +120,19 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
     """
     parser = _train_parser(prog)
     flags = at_home(parser.parse_intermixed_args(argv))
+    if flags.auto_resume:
+        if flags.resume or not flags.output_dir:
+            parser.error(
+                "--auto_resume begins or continues the run in --output_dir: add that, "
+                "and leave out --resume"
+            )
+        flags.resume = _has_begun(pathlib.Path(flags.output_dir))
     others = (flags.resume, flags.output_dir, flags.strategy)
     if flags.rehearse is not None and any(others):
         parser.error(
             "--rehearse trains nothing: leave out --resume, --output_dir, --strategy"
         )
-    if flags.override and not flags.resume:
+    if flags.override and not (flags.resume or flags.auto_resume):
         parser.error("--override changes a run that goes on: add --resume")
     if flags.resume and flags.output_dir is None:
         parser.error("--resume goes on with a run: add --output_dir, its folder")
@@ -141,6 +148,12 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
     for files in (flags.config, flags.config_file):
         files[:] = [*map(zoo_files.found, files)]
     return flags
+
+
+def _has_begun(folder: pathlib.Path) -> bool:
+    """Whether a folder has a checkpoint of a run, or runs of several seeds."""
+    sealed = folder.glob("checkpoints/step-[0-9]*/manifest.json")
+    return any(sealed) or (folder / SEEDS_RECORD).is_file()
 
 
 def _check_seeds(parser: OneLineParser, flags: argparse.Namespace, prog: str) -> None:
@@ -292,6 +305,12 @@ def _train_parser(prog: str) -> OneLineParser:
         "--resume",
         action="store_true",
         help="continue the run in --output_dir; without a CONFIG as it was recorded",
+    )
+    parser.add_argument(
+        "--auto_resume",
+        action="store_true",
+        help="begin the run in --output_dir, or continue it if it has a checkpoint, so "
+        "that the same command can be started again",
     )
     parser.add_argument(
         "--override",

@@ -195,15 +195,25 @@ def compare_rounds(
     """Runs a script whose contenders take turns in one process; prints the tables.
 
     It runs with oneDNN, as the commands of tfrl do on x86, and without, as TensorFlow
-    does by itself on processors without VNNI instructions.
+    does by itself on processors without VNNI instructions. What tfrl does in mixed
+    precision, beside peers in float32, is a table of its own.
     """
     for onednn in ("1", "0"):
         settings = {"TF_ENABLE_ONEDNN_OPTS": onednn}
         printed = run_alone([str(HERE / script), f"--rounds={rounds}"], settings)
         seconds = json.loads(printed.splitlines()[-1])
-        named = f"{title}, TF_ENABLE_ONEDNN_OPTS={onednn}"
-        records.keep(named, "seconds", seconds, "tfrl")
-        console.print(_rounds_table(named, seconds))
+        mixed = seconds.pop("tfrl, mixed_bfloat16", None)
+        tables = {f"{title}, TF_ENABLE_ONEDNN_OPTS={onednn}": seconds}
+        if mixed:
+            of_float32 = {"tfrl, float32": seconds["tfrl"]}
+            tables[f"{title}, mixed_bfloat16"] = {
+                **seconds,
+                "tfrl": mixed,
+                **of_float32,
+            }
+        for named, found in tables.items():
+            records.keep(named, "seconds", found, "tfrl")
+            console.print(_rounds_table(named, found))
 
 
 def _rounds_table(

@@ -4,16 +4,19 @@ All play the same environment of 84x84x4 pixels and learn by the settings of rl-
 for Atari (8 environments, 128 steps each, batch 256, 4 epochs, learning rate 2.5e-4,
 clip 0.1, entropy 0.01) with the same network: three convolutions, one dense layer of
 512 for actor and critic together (of which SBX keeps two that it copies), a linear
-layer each. A round is one epoch, collecting and learning. Prints one line of JSON: CPU
-seconds of every round by contender.
+layer each. tfrl does so in mixed precision too, where oneDNN has it. A round is one
+epoch, collecting and learning. Prints one line of JSON: CPU seconds of every round by
+contender.
 """
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 
 import gymnasium as gym
+import keras
 import numpy as np
 import sbx
 import stable_baselines3
@@ -26,8 +29,8 @@ import tfrl
 N_ENVS, N_STEPS, N_EPOCHS, BATCH = 8, 128, 4, 256
 
 
-def tfrl_round() -> Callable[[], object]:
-    gym.register("Pictures-v0", Pictures)
+def tfrl_round(precision: str = "float32") -> Callable[[], object]:
+    keras.config.set_dtype_policy(precision)
     envs = tfrl.environments.make_vec("Pictures-v0", N_ENVS, "sync")
     collector = tfrl.training.Collector(envs, N_STEPS, seed=0)
     agent = tfrl.agents.PPO(
@@ -76,8 +79,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
+    gym.register("Pictures-v0", Pictures)
+    mixed = {}
+    if os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "1":
+        mixed = {"tfrl, mixed_bfloat16": tfrl_round("mixed_bfloat16")}
     rounds = {
         "tfrl": tfrl_round(),
+        **mixed,
         "stable-baselines3": peer_round(stable_baselines3),
         "sbx": peer_round(sbx),
     }
