@@ -1,5 +1,6 @@
 """The search for hyper-parameters; trials themselves where Optuna is installed."""
 
+import gc
 import os
 import pathlib
 import re
@@ -167,7 +168,9 @@ def searched(tmp_path, monkeypatch):
         monkeypatch.setattr(tuning.rl_trainer, "train_rl", runs)
         return tune(folder, f"--config=Tuning.n_trials = {n_trials}"), runs.n_runs
 
-    return call
+    gc.freeze()  # Each trial collects garbage, here of a whole process of tests.
+    yield call
+    gc.unfreeze()
 
 
 UNFIT = ValueError("`PPO`: `minibatch_size` expected\na divisor")

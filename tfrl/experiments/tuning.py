@@ -19,7 +19,6 @@ import argparse
 import contextlib
 import contextvars
 import dataclasses
-import gc
 import math
 import os
 import pathlib
@@ -265,8 +264,7 @@ def _try(
         finally:
             _trial.reset(token)
             configs.clear()
-            keras.backend.clear_session()
-            gc.collect()
+            keras.backend.clear_session()  # which collects garbage too
 
 
 def _trained(
