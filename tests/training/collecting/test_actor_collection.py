@@ -370,7 +370,7 @@ def test_what_an_environment_raises_ends_the_run(tmp_path):
         pids = pids_of(running)
         # As of the collector "host", the epochs before are saved.
         assert running.epoch > 0
-        assert checkpoints.list_steps(tmp_path) == [running.env_steps]
+        assert checkpoints.latest_step(tmp_path) == running.env_steps
     assert gone(*pids)
 
 
