@@ -16,6 +16,8 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
 
         parameters, values = network(normalize(observations))
 
+    Make one with `create`, which fits tfrl's network, or yours, to the spaces.
+
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState` of an
             `ActorCritic`; its methods `actor` and `critic` return only one of them.
