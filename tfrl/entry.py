@@ -121,12 +121,7 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
     parser = _train_parser(prog)
     flags = at_home(parser.parse_intermixed_args(argv))
     if flags.auto_resume:
-        if flags.resume or not flags.output_dir:
-            parser.error(
-                "--auto_resume begins or continues the run in --output_dir: add that, "
-                "and leave out --resume"
-            )
-        flags.resume = _has_begun(pathlib.Path(flags.output_dir))
+        flags.resume = _resumes(parser, flags)
     others = (flags.resume, flags.output_dir, flags.strategy)
     if flags.rehearse is not None and any(others):
         parser.error(
@@ -150,8 +145,14 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
     return flags
 
 
-def _has_begun(folder: pathlib.Path) -> bool:
-    """Whether a folder has a checkpoint of a run, or runs of several seeds."""
+def _resumes(parser: OneLineParser, flags: argparse.Namespace) -> bool:
+    """Whether the folder has a checkpoint of a run, or runs of several seeds."""
+    if flags.resume or not flags.output_dir:
+        parser.error(
+            "--auto_resume begins or continues the run in --output_dir: add that, and "
+            "leave out --resume"
+        )
+    folder = pathlib.Path(flags.output_dir)
     sealed = folder.glob("checkpoints/step-[0-9]*/manifest.json")
     return any(sealed) or (folder / SEEDS_RECORD).is_file()
 
@@ -298,25 +299,7 @@ def _train_parser(prog: str) -> OneLineParser:
         help="one more binding, such as 'train_rl.seed = 7'; repeatable",
         **repeated,
     )
-    parser.add_argument(
-        "--output_dir", help="folder of the run; runs/CONFIG-TIME by default"
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the run in --output_dir; without a CONFIG as it was recorded",
-    )
-    parser.add_argument(
-        "--auto_resume",
-        action="store_true",
-        help="begin the run in --output_dir, or continue it if it has a checkpoint, so "
-        "that the same command can be started again",
-    )
-    parser.add_argument(
-        "--override",
-        action="store_true",
-        help="with --resume: go on with other hyper-parameters; the run records them",
-    )
+    _add_folder(parser)
     parser.add_argument(
         "--rehearse",
         nargs="?",
@@ -340,6 +323,28 @@ def _train_parser(prog: str) -> OneLineParser:
         "came from",
     )
     return parser
+
+
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--output_dir", help="folder of the run; runs/CONFIG-TIME by default"
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue the run in --output_dir; without a CONFIG as it was recorded",
+    )
+    parser.add_argument(
+        "--auto_resume",
+        action="store_true",
+        help="begin the run in --output_dir, or continue it if it has a checkpoint, so "
+        "that the same command can be started again",
+    )
+    parser.add_argument(
+        "--override",
+        action="store_true",
+        help="with --resume: go on with other hyper-parameters; the run records them",
+    )
 
 
 def _add_actors(parser: argparse.ArgumentParser) -> None:

@@ -210,15 +210,13 @@ def train_rl(
     options: dict[str, Any] = {} if strategy is None else {"strategy": strategy}
     options |= {"override": True} if override else {}
     options |= {"n_epochs": n_epochs, "seed": seed, "resume": resume}
-    with _made_by(dtype_policy):
+    dtype_policies.check("train_rl", dtype_policy)
+    with dtype_policies.used(dtype_policy):
         running = light_rl_trainer(output_dir=output_dir, **options)
     try:
-        if dtype_policy is not None and running.record.dtype_policy != dtype_policy:
-            raise ValueError(
-                "`train_rl`: `dtype_policy` expected that of the run in "
-                f"{str(output_dir)!r}, {running.record.dtype_policy!r}; got "
-                f"{dtype_policy!r}; train anew in another `output_dir`"
-            )
+        if dtype_policy is not None:
+            found = running.record.dtype_policy
+            dtype_policies.check_same("train_rl", dtype_policy, found)
         configs.check_all_used(["Trainer.override"] if override else [], _INSTEAD)
         config = "" if rehearsal_strategy else _config_of(running)
         policies.policy_inputs(running.observation_space)
@@ -249,19 +247,6 @@ def train_rl(
     if is_known and importlib.util.find_spec("matplotlib") is not None:
         curves.plot_learning_curve(metrics, picture, title=running.directory.name)
     return played
-
-
-def _made_by(dtype_policy: Any) -> contextlib.AbstractContextManager[None]:
-    """Has Keras make layers by a policy that was asked for, which is checked."""
-    expected = "a name of a dtype policy of Keras, such as 'mixed_bfloat16', or None"
-    checks.check_type("train_rl", "dtype_policy", dtype_policy, str | None, expected)
-    try:
-        keras.dtype_policies.get(dtype_policy)
-    except ValueError as error:
-        raise ValueError(
-            f"`train_rl`: `dtype_policy` expected {expected}; got {dtype_policy!r}"
-        ) from error
-    return dtype_policies.used(dtype_policy)
 
 
 def _config_of(running: trainer.Trainer) -> str:
@@ -310,7 +295,7 @@ run.json or config.gin; got 'no/such/run' without
     recorded = saved_run.SavedRun.reopen(directory, step)
     if recorded is not None:
         return recorded
-    config = _config_in("`open_run`: `directory`", directory)
+    config = saved_run.config_in("`open_run`: `directory`", directory)
     try:
         configs.parse([config])
         bound = gin.get_bindings(train_rl)
@@ -326,18 +311,6 @@ run.json or config.gin; got 'no/such/run' without
     except BaseException:
         like.close()
         raise
-
-
-def _config_in(place: str, directory: str | os.PathLike[str]) -> pathlib.Path:
-    config = pathlib.Path(directory) / "config.gin"
-    if not config.is_file():
-        runs = sorted(config.parent.glob("*/run.json"))
-        hint = f"; give one of the runs in it, such as {runs[0].parent}" if runs else ""
-        raise ValueError(
-            f"{place} expected the folder of a run, with run.json or config.gin; got "
-            f"{str(directory)!r} without{hint}"
-        )
-    return config
 
 
 def in_one_line(error: BaseException) -> str:
@@ -446,7 +419,8 @@ def _as_recorded(directory: str, bindings: Sequence[str]) -> dict[str, Any]:
     config = pathlib.Path(directory, "config.gin")
     is_told = config.is_file() and _UNSAID not in config.read_text("utf-8")
     if record is None or (is_told and record.made_by == "Trainer"):
-        configs.parse([_config_in("`train_rl`: `output_dir`", directory)], bindings)
+        found = saved_run.config_in("`train_rl`: `output_dir`", directory)
+        configs.parse([found], bindings)
         return {}
     given, text = record.made(), record.as_gin(_CONFIGURABLES)
     if text is not None:

@@ -6,6 +6,47 @@ from typing import Any
 
 import keras
 
+from tfrl._internal import checks
+
+_EXPECTED = "a name of a dtype policy of Keras, such as 'mixed_bfloat16', or None"
+
+
+def check(where: str, policy: Any) -> None:
+    """Raises unless `dtype_policy` is the name of one that Keras knows, or None.
+
+    Args:
+        where: the asking function, for the message.
+        policy: what it was given.
+
+    Example:
+        >>> check("train_rl", "mixed_bfloat16")
+    """
+    checks.check_type(where, "dtype_policy", policy, str | None, _EXPECTED)
+    try:
+        keras.dtype_policies.get(policy)
+    except ValueError as error:
+        raise ValueError(
+            f"`{where}`: `dtype_policy` expected {_EXPECTED}; got {policy!r}"
+        ) from error
+
+
+def check_same(where: str, policy: str, found: str | None) -> None:
+    """Raises a ValueError unless a run was made by the policy that is asked for.
+
+    Args:
+        where: the asking function, for the message.
+        policy: what it was given.
+        found: that of the run; None if it is not known.
+
+    Example:
+        >>> check_same("train_rl", "float32", "float32")
+    """
+    if found != policy:
+        raise ValueError(
+            f"`{where}`: `dtype_policy` expected that of the run that is resumed, "
+            f"{found!r}; got {policy!r}; train anew in another `output_dir`"
+        )
+
 
 @contextlib.contextmanager
 def used(policy: Any) -> Iterator[None]:

@@ -323,6 +323,34 @@ def record_of(directory: str | os.PathLike[str]) -> _run_record.RunRecord | None
     return None if record is None or record.is_of_gin(directory) else record
 
 
+def config_in(place: str, directory: durable.Path) -> pathlib.Path:
+    """Returns the configuration in the folder of a run.
+
+    Args:
+        place: function and argument that the folder was given to, for the message.
+        directory: the folder.
+
+    Raises:
+        ValueError: if it holds none, with the name of a run that is in it, if any is.
+
+    Example:
+        >>> config_in("`open_run`: `directory`", "no/such/run")
+        Traceback (most recent call last):
+        ...
+        ValueError: `open_run`: `directory` expected the folder of a run, with \
+run.json or config.gin; got 'no/such/run' without
+    """
+    config = pathlib.Path(directory) / "config.gin"
+    if not config.is_file():
+        runs = sorted(config.parent.glob("*/run.json"))
+        hint = f"; give one of the runs in it, such as {runs[0].parent}" if runs else ""
+        raise ValueError(
+            f"{place} expected the folder of a run, with run.json or config.gin; got "
+            f"{str(directory)!r} without{hint}"
+        )
+    return config
+
+
 @contextlib.contextmanager
 def as_recorded(directory: str | os.PathLike[str]) -> Iterator[None]:
     """Has Keras make layers as it made those of a run, for the while."""
