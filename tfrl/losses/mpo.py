@@ -116,7 +116,7 @@ def vmpo_policy_loss(
         e = exp(advantages / exp(log_temperature)) in the better half, 0 elsewhere
         loss = -sum(weights) * e / sum(weights * e) * log_probs
 
-    The mean of the loss by the same weights, as of `tfrl.agents.Experience.mean`, is
+    Its mean by the same weights, `tfrl.ops.weighted_reduce_mean(loss, weights)`, is
     then `-sum(shares * log_probs)` with `shares = weights * e / sum(weights * e)`.
 
     Args:
@@ -124,9 +124,9 @@ def vmpo_policy_loss(
             floating.
         advantages: `[...]`, how much better than expected they turned out.
         log_temperature: `[]`, of which `vmpo_temperature_loss` is the loss.
-        weights: `[...]`, 0 or more, how much each element counts, such as
-            `Experience.weights`; None for 1 each. An element of weight 0 is as one left
-            out, whatever else is said of it: its loss is 0.
+        weights: `[...]`, 0 or more, how much each element counts, such as the `weights`
+            of `tfrl.agents.estimate_advantages`; None for 1 each. An element of weight
+            0 is as one left out, whatever else is said of it: its loss is 0.
 
     Returns:
         `LossInfo(loss [...], extra)` with `extra.weights` `[...]`, the shares, which

@@ -57,7 +57,9 @@ def ppo_clip_loss(
         ratio = exp(log_probs - old_log_probs)
         loss = -min(ratio * A, clip(ratio, 1 - clip, 1 + clip) * A)
 
-    Gradients flow to `log_probs` alone.
+    Gradients flow to `log_probs` alone. A ratio that overflows against a negative
+    advantage is an infinite loss, which a weight of 0 does not take away: give rows
+    that do not count an advantage of 0, whose loss and gradient are 0 at any ratio.
 
     Args:
         log_probs: `[...]`, of the actions taken under the policy being trained.
