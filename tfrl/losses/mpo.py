@@ -70,7 +70,8 @@ def mpo_temperature_loss(
     by `epsilon`. Gradients flow to `log_temperature` alone.
 
     Args:
-        log_temperature: `[]`, the variable being trained, or its value.
+        log_temperature: `[]`, the variable being trained, or its value. Above 88, in
+            float32, T overflows, and the loss with it; there is no lower limit.
         q_values: `[..., S]`, values of S actions for each state, drawn from the target
             policy; floating.
         epsilon: bound on the mean divergence, positive, commonly 0.1.
@@ -173,7 +174,8 @@ def vmpo_temperature_loss(
     Gradients flow to `log_temperature` alone.
 
     Args:
-        log_temperature: `[]`, the variable being trained, or its value.
+        log_temperature: `[]`, the variable being trained, or its value. Above 88, in
+            float32, T overflows, and the loss with it; there is no lower limit.
         advantages: `[...]`, of the whole batch, floating.
         epsilon: bound on the divergence, positive, commonly 0.01.
         weights: `[...]`, 0 or more, those of `vmpo_policy_loss`; None for 1 each. The
