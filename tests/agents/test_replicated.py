@@ -150,6 +150,13 @@ def test_an_info_is_of_numbers():
     assert (float(found["one"]), float(found["half"])) == (1.0, 0.5)
 
 
+def test_no_minibatches_are_refused():
+    state, loss_fn, batches, *_ = quadratic()
+    nothing = {"x": batches["x"][:0]}
+    with pytest.raises(ValueError, match="`take_steps`: `batches` expected .* K = 0"):
+        replicated.take_steps(state, loss_fn, nothing)
+
+
 def test_a_compiled_update_is_traced_once_for_one_shape():
     traced = []
 

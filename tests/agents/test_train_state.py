@@ -285,6 +285,8 @@ def test_bad_updates():
         state.apply_gradients(grads={})
     for loss_fn, has_aux, message in (
         (lambda params: state(x, params=params), False, "a scalar loss; got shape"),
+        (lambda params: (tf.ones(()), {"loss": 1.0}), False, "pass `has_aux=True`"),
+        (lambda params: (None, {}), True, "a scalar loss; got None"),
         (lambda params: tf.reduce_sum(state(x)), False, "to depend on its argument"),
         (lambda params: tf.ones(()), True, "a pair of loss and info"),
         (lambda params: (1.0, 2.0, 3.0), True, "a pair of loss and info"),

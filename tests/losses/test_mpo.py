@@ -113,6 +113,91 @@ def test_nothing_has_no_temperature(run):
     assert np.isnan(dual)
 
 
+def with_weights(log_probs, advantages, weights, log_temperature):
+    """Losses by weights, those of log_probs and temperature with their gradients."""
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([log_probs, log_temperature])
+        info = losses.vmpo_policy_loss(log_probs, advantages, log_temperature, weights)
+        dual = losses.vmpo_temperature_loss(log_temperature, advantages, 0.1, weights)
+    slopes = tape.gradient(info.loss, log_probs)
+    return (
+        info.loss,
+        info.extra.weights,
+        slopes,
+        dual,
+        tape.gradient(dual, log_temperature),
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("unknown", [0.0, 99.0, np.inf, -np.inf, np.nan])
+@both_ways(with_weights)
+def test_rows_of_weight_0_are_as_removed(run, unknown, dtype):
+    log_probs, advantages = draw(9, seed=3).astype(dtype)
+    log_temperature = tf.constant(-0.9, dtype)
+    for valid in ([0, 2, 3, 5, 7], [1, 2, 4, 8], [6], [0, 1], [*range(9)]):
+        weights = np.zeros(9, dtype)
+        weights[valid] = 1.0
+        given = [np.where(weights, x, unknown) for x in (log_probs, advantages)]
+        got = run(*map(tf.constant, (*given, weights)), log_temperature)
+        kept = [tf.constant(x[valid]) for x in (log_probs, advantages)]
+        *expected, dual, slope = run(*kept, None, log_temperature)
+        for found, of_kept in zip(got[:3], expected, strict=True):
+            rows = np.zeros(9)
+            rows[valid] = of_kept
+            np.testing.assert_allclose(found, rows, rtol=1e-5)
+        np.testing.assert_allclose(got[3:], [dual, slope], rtol=1e-5)
+
+
+@both_ways(with_weights)
+def test_where_no_row_counts_there_is_no_loss(run):
+    for log_probs in ([np.nan, -1.0, -2.0], [-1.0]):
+        rows, nothing = tf.constant(log_probs), tf.zeros(len(log_probs))
+        got = run(rows, rows, nothing, tf.constant(0.3))
+        for found in got:
+            np.testing.assert_array_equal(found, np.zeros(found.shape))
+
+
+@both_ways(with_weights)
+def test_of_what_is_infinitely_bad_half_counts_before_what_does_not(run):
+    advantages = tf.constant([np.nan, -np.inf, -np.inf, 2.0, -np.inf, np.nan])
+    weights = tf.constant([0.0, 1.0, 1.0, 1.0, 1.0, 0.0])
+    *_, dual, _ = run(tf.zeros(6), advantages, weights, tf.constant(0.0))
+    # The mean of e^2 and 0.
+    np.testing.assert_allclose(dual, 0.1 + 2.0 - math.log(2.0), rtol=1e-6)
+
+
+@both_ways(with_weights)
+def test_weights_of_any_size(run):
+    log_probs, advantages = draw(8, seed=4)
+    weights = np.random.default_rng(5).uniform(0.1, 3.0, 8)
+    weights[[1, 6]] = 0.0
+    given = (log_probs, advantages, weights, np.float64(math.log(0.4)))
+    loss, shares, _, dual, _ = run(*map(tf.constant, given))
+    counting = [i for i in range(8) if weights[i]]
+    better = sorted(counting, key=lambda i: -advantages[i])[:3]
+    heights = np.zeros(8)
+    heights[better] = np.exp(advantages[better] / 0.4)
+    expected = weights * heights / np.sum(weights * heights)
+    np.testing.assert_allclose(shares, expected, rtol=1e-9)
+    mean = np.sum(weights * loss) / np.sum(weights)
+    np.testing.assert_allclose(mean, -np.sum(expected * log_probs), rtol=1e-9)
+    mean = np.average(heights[better], weights=weights[better])
+    np.testing.assert_allclose(dual, 0.4 * (0.1 + math.log(mean)), rtol=1e-9)
+
+
+@both_ways(of_a_row)
+def test_temperatures_that_no_number_is(run):
+    """The best has all the weight, the loss is its value, and nothing is NaN."""
+    for log_temperature in (-100.0, -88.5, -1e30):
+        given = tf.constant(log_temperature), tf.constant([3.0, 1.0, 2.0])
+        policies, duals, slopes = run(*given)
+        np.testing.assert_array_equal(policies[0], 1.0)
+        np.testing.assert_array_equal(policies[1], [3.0, 0.0, 0.0])
+        np.testing.assert_array_equal(duals, [3.0, 3.0])
+        np.testing.assert_allclose(slopes, [0.0, 0.0], atol=1e-37)
+
+
 @pytest.mark.slow
 def test_the_dual_is_least_where_weights_diverge_by_epsilon():
     _, q_values = draw(50, 20, seed=2)
@@ -200,11 +285,14 @@ def test_a_normal_policy_goes_to_the_better_actions_within_its_region():
         losses.vmpo_policy_loss,
         bad(ValueError, "advantages", zeros(2, 3), zeros(2), 0.0),
         bad(ValueError, "log_temperature", zeros(2), zeros(2), zeros(2)),
+        bad(ValueError, "weights", zeros(2), zeros(2), 0.0, zeros(3)),
+        bad(TypeError, "weights", zeros(2), zeros(2), 0.0, tf.constant([True, False])),
     ),
     (
         losses.vmpo_temperature_loss,
         bad(ValueError, "epsilon", 0.0, zeros(3), -0.1),
         bad(TypeError, "log_temperature", tf.constant(0.0), zeros(3), 0.1),
+        bad(ValueError, "weights", 0.0, zeros(3), 0.1, zeros(2)),
     ),
 )
 def test_errors(row):

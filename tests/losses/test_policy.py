@@ -256,11 +256,11 @@ def losses_and_slopes(logits, q_values):
     return [(loss, tape.gradient(loss, logits)) for loss in found]
 
 
-@pytest.mark.parametrize("unknown", [-np.inf, np.inf, np.nan])
+@pytest.mark.parametrize("value", [-np.inf, np.inf, np.nan, 100.0, -100.0])
 @both_ways(losses_and_slopes)
-def test_the_value_of_a_masked_action_need_not_be_known(run, unknown):
+def test_the_value_of_a_masked_action_does_not_count(run, value):
     logits = tf.constant([[0.5, -np.inf, 0.1]])
-    masked = run(logits, tf.constant([[-1.0, unknown, -3.0]]))
+    masked = run(logits, tf.constant([[-1.0, value, -3.0]]))
     others = run(tf.constant([[0.5, 0.1]]), tf.constant([[-1.0, -3.0]]))
     for (loss, slopes), (expected, slopes_of_others) in zip(
         masked, others, strict=True
@@ -270,6 +270,12 @@ def test_the_value_of_a_masked_action_need_not_be_known(run, unknown):
         np.testing.assert_array_equal(slopes[:, 1], [0.0])
     seen = run(tf.zeros([1, 3]), tf.constant([[1.0, np.nan, 3.0]]))
     assert all(np.isnan(loss).all() for loss, _ in seen)
+
+
+@both_ways(losses_and_slopes)
+def test_an_action_that_is_allowed_has_a_regret_however_improbable(run):
+    found = run(tf.constant([[0.0, -300.0]]), tf.constant([[1.0, 3.0]]))
+    np.testing.assert_array_equal([loss for loss, _ in found], [[-1.0], [0.0], [2.0]])
 
 
 @refusals.table(

@@ -286,6 +286,20 @@ def test_what_nobody_knows_does_not_count():
     np.testing.assert_array_equal(best, [1.0])
 
 
+@pytest.mark.parametrize("unknown", [np.inf, np.nan])
+def test_no_ratio_counts_behind_an_end(unknown):
+    given = [0.0] * 3, [2.0] * 3, [1.0] * 3
+    discounts, rhos = [0.5, 0.0, 0.5], [1.0, 1.0, unknown]
+    got = ops.off_policy_return(*given, discounts, rhos)
+    np.testing.assert_array_equal(got, [2.5, 1.0, 2.0])
+    errors = ops.importance_corrected_td_errors(*given, discounts, rhos)
+    np.testing.assert_array_equal(errors, [2.5, 1.0, unknown])
+    got = ops.off_policy_return(*given, [0.5] * 3, rhos, [1.0, 0.0, 1.0])
+    np.testing.assert_array_equal(got, [3.0, 2.0, 2.0])
+    counted = ops.off_policy_return(*given, [0.5] * 3, rhos)
+    assert not np.isfinite(counted[:2]).any()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_sizes_that_no_graph_knows(jit_compile):

@@ -326,6 +326,28 @@ def test_updates_that_inform_about_too_much_are_refused(tmp_path, monkeypatch):
             running.run(quiet=True)
 
 
+@pytest.mark.parametrize(
+    ("untraceable", "message"),
+    [
+        (int, "an `update` that can be traced .* 'SymbolicTensor'; take `tf.cond`"),
+        (bool, "an `update` that can be traced .*; take `tf.cond`"),
+        (np.asarray, "an `update` that can be traced .*; take `tf.cond`"),
+        (lambda number: number + "1", "^(?!.*can be traced)"),
+    ],
+    ids=["int", "if", "numpy", "another error"],
+)
+def test_an_update_that_cannot_be_traced_is_told(
+    untraceable, message, tmp_path, monkeypatch
+):
+    def update(agent, trajectory):
+        untraceable(agent.policy.state.step)
+
+    with training(tmp_path, epochs=2, intervals=QUIET) as running:
+        monkeypatch.setattr(type(running.agent), "update", update)
+        with pytest.raises((TypeError, ValueError), match=message):
+            running.run(quiet=True)
+
+
 @pytest.mark.slow
 def test_continuous_actions_learn_in_one_graph(tmp_path):
     def make(n_envs):

@@ -304,7 +304,7 @@ def take_steps(
         such as errors `[B]`, are kept for all steps, `[K, B]`.
 
     Raises:
-        ValueError: if the replicas do not divide B.
+        ValueError: if the replicas do not divide B, or K is 0.
 
     Example:
         >>> state = train_state.TrainState.create(
@@ -322,6 +322,11 @@ def take_steps(
     """
     batches = tf.nest.map_structure(tf.convert_to_tensor, batches)
     n_steps = tf.nest.flatten(batches)[0].shape[0]
+    if n_steps == 0:
+        raise ValueError(
+            "`take_steps`: `batches` expected at least one minibatch, [K, B, ...]; got "
+            "K = 0"
+        )
 
     def step(index: Any, states: ReplicatedState) -> tuple[ReplicatedState, Any, Any]:
         minibatch = tf.nest.map_structure(lambda leaf: leaf[index], batches)

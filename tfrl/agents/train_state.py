@@ -512,12 +512,14 @@ def _loss_and_info(result: Any, has_aux: bool) -> tuple[tf.Tensor, Any]:
                 f"{result!r:.80}; return `loss, info`"
             )
         result, info = result
-    loss = tf.convert_to_tensor(result)
+    remedy = "take the mean, or pass `has_aux=True` for a pair"
+    try:
+        loss = tf.convert_to_tensor(result)
+    except (TypeError, ValueError) as error:
+        got = f"{result!r:.80}"
+        raise ValueError(f"{where} a scalar loss; got {got}; {remedy}") from error
     if loss.shape.rank != 0:
-        raise ValueError(
-            f"{where} a scalar loss; got shape {loss.shape}; take the mean, or pass "
-            "`has_aux=True` for a pair"
-        )
+        raise ValueError(f"{where} a scalar loss; got shape {loss.shape}; {remedy}")
     return loss, info
 
 

@@ -10,6 +10,7 @@ agent adds up the policy's loss, that of the temperature, and `trust_region_loss
 import math
 from typing import TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, operands, precision
@@ -69,7 +70,8 @@ def mpo_temperature_loss(
     by `epsilon`. Gradients flow to `log_temperature` alone.
 
     Args:
-        log_temperature: `[]`, the variable being trained, or its value.
+        log_temperature: `[]`, the variable being trained, or its value. Above 88, in
+            float32, T overflows, and the loss with it; there is no lower limit.
         q_values: `[..., S]`, values of S actions for each state, drawn from the target
             policy; floating.
         epsilon: bound on the mean divergence, positive, commonly 0.1.
@@ -96,24 +98,40 @@ def mpo_temperature_loss(
 
 
 def vmpo_policy_loss(
-    log_probs: TensorLike, advantages: TensorLike, log_temperature: TensorLike
+    log_probs: TensorLike,
+    advantages: TensorLike,
+    log_temperature: TensorLike,
+    weights: TensorLike | None = None,
 ) -> records.LossInfo:
     """Computes the loss that draws a policy to the better half of what it did.
 
-        weights = softmax of advantages / exp(log_temperature) over the better half
-        loss = -N * weights * log_probs
+        shares = softmax of advantages / exp(log_temperature) over the better half
+        loss = -N * shares * log_probs
 
-    of N elements, those of the other half having weight 0: the mean of the loss is
-    `-sum(weights * log_probs)`. Gradients flow to `log_probs` alone.
+    of N elements, those of the other half having share 0: the mean of the loss is
+    `-sum(shares * log_probs)`. Gradients flow to `log_probs` alone.
+
+    With `weights` the better half is that of the elements whose weight is not 0, N is
+    the sum of the weights, and exponentials are summed by their weights:
+
+        e = exp(advantages / exp(log_temperature)) in the better half, 0 elsewhere
+        loss = -sum(weights) * e / sum(weights * e) * log_probs
+
+    Its mean by the same weights, `tfrl.ops.weighted_reduce_mean(loss, weights)`, is
+    then `-sum(shares * log_probs)` with `shares = weights * e / sum(weights * e)`.
 
     Args:
         log_probs: `[...]`, of the actions taken, under the policy being trained;
             floating.
         advantages: `[...]`, how much better than expected they turned out.
         log_temperature: `[]`, of which `vmpo_temperature_loss` is the loss.
+        weights: `[...]`, 0 or more, how much each element counts, such as the `weights`
+            of `tfrl.agents.estimate_advantages`; None for 1 each. An element of weight
+            0 is as one left out, whatever else is said of it: its loss is 0.
 
     Returns:
-        `LossInfo(loss [...], extra)` with `extra.weights` `[...]`, which add up to 1.
+        `LossInfo(loss [...], extra)` with `extra.weights` `[...]`, the shares, which
+        add up to 1; all 0 where all `weights` are.
 
     Raises:
         ValueError: if the shapes differ, or the temperature is no scalar.
@@ -126,6 +144,9 @@ def vmpo_policy_loss(
         array([0.75, 0.  , 0.25, 0.  ], dtype=float32)
         >>> round(float(tf.reduce_mean(info.loss)), 3)
         1.5
+        >>> vmpo_policy_loss([-1.0, -2.0, -3.0, -4.0], [9.0, 1.0, 0.0, 9.0], 0.0,
+        ...                  weights=[0.0, 1.0, 1.0, 0.0]).extra.weights.numpy()
+        array([0., 1., 0., 0.], dtype=float32)
 
     References:
         Song et al., 2020, V-MPO: On-Policy Maximum a Posteriori Policy Optimization for
@@ -135,11 +156,15 @@ def vmpo_policy_loss(
     log_probs = operands.leading(where, "log_probs", log_probs)
     advantages = operands.equal(where, "advantages", advantages, "log_probs", log_probs)
     temperature = _scalar(where, log_temperature, "log_probs", log_probs)
-    return _vmpo_policy_loss(log_probs, advantages, temperature)
+    weights = _weights(where, weights, "log_probs", log_probs)
+    return _vmpo_policy_loss(log_probs, advantages, temperature, weights)
 
 
 def vmpo_temperature_loss(
-    log_temperature: TensorLike, advantages: TensorLike, epsilon: TensorLike
+    log_temperature: TensorLike,
+    advantages: TensorLike,
+    epsilon: TensorLike,
+    weights: TensorLike | None = None,
 ) -> tf.Tensor:
     """Computes the loss of the temperature that weighs the better half of a batch.
 
@@ -149,12 +174,15 @@ def vmpo_temperature_loss(
     Gradients flow to `log_temperature` alone.
 
     Args:
-        log_temperature: `[]`, the variable being trained, or its value.
+        log_temperature: `[]`, the variable being trained, or its value. Above 88, in
+            float32, T overflows, and the loss with it; there is no lower limit.
         advantages: `[...]`, of the whole batch, floating.
         epsilon: bound on the divergence, positive, commonly 0.01.
+        weights: `[...]`, 0 or more, those of `vmpo_policy_loss`; None for 1 each. The
+            mean is by them, over the better half of the elements whose weight is not 0.
 
     Returns:
-        `[]`: it is one loss of all elements, and 0 where there are none.
+        `[]`: it is one loss of all elements, and 0 where none counts.
 
     Raises:
         ValueError: if the temperature is no scalar, or `epsilon` negative.
@@ -172,7 +200,8 @@ def vmpo_temperature_loss(
     advantages = operands.leading(where, "advantages", advantages)
     temperature = _scalar(where, log_temperature, "advantages", advantages)
     checks.check_within(where, "epsilon", epsilon, 0.0, math.inf)
-    return _vmpo_temperature_loss(temperature, advantages, epsilon)
+    weights = _weights(where, weights, "advantages", advantages)
+    return _vmpo_temperature_loss(temperature, advantages, epsilon, weights)
 
 
 def _scalar(
@@ -182,6 +211,14 @@ def _scalar(
     tensor = operands.alike(where, name, log_temperature, leader, values)
     checks.check_rank(where, name, tensor, exact=0)
     return tensor
+
+
+def _weights(
+    where: str, weights: TensorLike | None, leader: str, values: tf.Tensor
+) -> tf.Tensor:
+    if weights is None:
+        return tf.ones_like(values)
+    return operands.equal(where, "weights", weights, leader, values)
 
 
 @compile.compiled
@@ -208,44 +245,70 @@ def _temperature_loss(
 
 @compile.compiled
 def _vmpo_policy_loss(
-    log_probs: tf.Tensor, advantages: tf.Tensor, log_temperature: tf.Tensor
+    log_probs: tf.Tensor,
+    advantages: tf.Tensor,
+    log_temperature: tf.Tensor,
+    weights: tf.Tensor,
 ) -> records.LossInfo:
-    dtype = log_probs.dtype
-    flat = tf.reshape(advantages, [-1])
-    scores, _ = _scores(flat, tf.stop_gradient(log_temperature))
-    scores = tf.where(_is_better(flat), scores, -math.inf)
-    weights = tf.stop_gradient(tf.reshape(tf.nn.softmax(scores), tf.shape(advantages)))
-    count = tf.cast(tf.size(weights), weights.dtype)
-    terms = tf.math.multiply_no_nan(precision.widened(log_probs), count * weights)
+    dtype, shape = log_probs.dtype, tf.shape(advantages)
+    total = tf.reduce_sum(precision.widened(weights))
+    log_temperature = tf.stop_gradient(log_temperature)
+    weights, heights, _ = _better_half(advantages, log_temperature, weights)
+    shares = tf.math.divide_no_nan(heights, tf.reduce_sum(weights * heights))
+    factors = tf.stop_gradient(tf.reshape(total * shares, shape))
+    terms = tf.math.multiply_no_nan(precision.widened(log_probs), factors)
+    shares = tf.stop_gradient(tf.reshape(weights * shares, shape))
     return records.LossInfo(
-        tf.cast(-terms, dtype), _extras.MPOLossExtra(tf.cast(weights, dtype))
+        tf.cast(-terms, dtype), _extras.MPOLossExtra(tf.cast(shares, dtype))
     )
 
 
 @compile.compiled
 def _vmpo_temperature_loss(
-    log_temperature: tf.Tensor, advantages: tf.Tensor, epsilon: tf.Tensor
+    log_temperature: tf.Tensor,
+    advantages: tf.Tensor,
+    epsilon: tf.Tensor,
+    weights: tf.Tensor,
 ) -> tf.Tensor:
-    flat = tf.reshape(advantages, [-1])
-    # One number where there are none, for the sake of the gradient.
-    some = tf.size(flat) > 0
-    flat = tf.pad(flat, [[0, tf.cast(~some, tf.int32)]])
-    scores, greatest = _scores(flat, log_temperature)
-    better = _is_better(flat)
-    count = tf.reduce_sum(tf.cast(better, scores.dtype))
-    scores = tf.where(better, scores, tf.constant(-math.inf, scores.dtype))
-    mean = tf.reduce_logsumexp(scores) - tf.math.log(count)
-    loss = _dual(log_temperature, mean, greatest, epsilon)
+    some = tf.reduce_any(weights != 0)
+    weights, heights, greatest = _better_half(advantages, log_temperature, weights)
+    sums = tf.stack([tf.reduce_sum(weights * heights), tf.reduce_sum(weights)])
+    # One where there are none, for the sake of the gradient.
+    logs = tf.math.log(tf.where(some, sums, tf.ones_like(sums)))
+    loss = _dual(log_temperature, logs[0] - logs[1], greatest, epsilon)
     return tf.where(some, loss, tf.zeros_like(loss))
 
 
-def _is_better(flat: tf.Tensor) -> tf.Tensor:
-    """Which elements are of the better half; earlier ones among equals."""
+def _better_half(
+    advantages: tf.Tensor, log_temperature: tf.Tensor, weights: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Weights and exponentials, 0 in the other half, and what the greatest is of 1.
+
+    Both are flat, and 0 for what does not count, which is of neither half.
+    """
+    flat, weights = (
+        tf.reshape(tf.stop_gradient(precision.widened(x)), [-1])
+        for x in (advantages, weights)
+    )
+    counts = weights != 0
+    nothing = tf.constant(-math.inf, flat.dtype)
+    least = tf.where(tf.reduce_any(counts), nothing, tf.zeros_like(nothing))
+    flat = tf.where(counts, flat, least)
+    scores, greatest = _scores(flat, log_temperature)
+    # Before what does not count comes all that does, also what is infinitely bad.
+    ahead = tf.where(counts, tf.maximum(flat, flat.dtype.min), nothing)
+    better = counts & _is_first(ahead, tf.reduce_sum(tf.cast(counts, tf.int32)))
+    heights = tf.where(better, tf.exp(scores), tf.zeros_like(scores))
+    return tf.where(better, weights, tf.zeros_like(weights)), heights, greatest
+
+
+def _is_first(flat: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+    """Which elements are the greatest, half of `total`; earlier ones among equals."""
     count = tf.size(flat)
     # In an order that XLA knows for any size, unlike that of `tf.math.top_k`.
     order = tf.argsort(flat, direction="DESCENDING", stable=True)
     ranks = tf.scatter_nd(order[:, tf.newaxis], tf.range(count), [count])
-    return ranks < (count + 1) // 2
+    return ranks < (total + 1) // 2
 
 
 def _scores(
@@ -259,7 +322,11 @@ def _scores(
     # both ways, and what a softmax takes off is what it has.
     # Finite, as the gradient of what does not count is 0 times them.
     gaps = tf.maximum(values - greatest, values.dtype.min)
-    scores = gaps * tf.exp(-tf.cast(log_temperature, values.dtype))
+    # A temperature whose inverse has no number weighs as one that has the greatest: all
+    # is for the best in either. An exponential that overflows is infinite times 0.
+    most = -math.log(np.finfo(values.dtype.as_numpy_dtype).tiny)
+    rate = tf.exp(tf.minimum(-tf.cast(log_temperature, values.dtype), most))
+    scores = gaps * rate
     return scores, greatest[..., 0]
 
 

@@ -57,7 +57,9 @@ def ppo_clip_loss(
         ratio = exp(log_probs - old_log_probs)
         loss = -min(ratio * A, clip(ratio, 1 - clip, 1 + clip) * A)
 
-    Gradients flow to `log_probs` alone.
+    Gradients flow to `log_probs` alone. A ratio that overflows against a negative
+    advantage is an infinite loss, which a weight of 0 does not take away: give rows
+    that do not count an advantage of 0, whose loss and gradient are 0 at any ratio.
 
     Args:
         log_probs: `[...]`, of the actions taken under the policy being trained.
@@ -230,7 +232,8 @@ def q_policy_gradient_loss(logits: tf.Tensor, q_values: tf.Tensor) -> tf.Tensor:
     `q_values`.
 
     Args:
-        logits: `[..., A]`, floating; -inf for actions that are not allowed.
+        logits: `[..., A]`, floating; -inf for actions that are not allowed, which are
+            left out of all sums, whatever their values.
         q_values: `[..., A]`; infinite or NaN counts nothing where pi is 0.
 
     Returns:
@@ -259,7 +262,8 @@ def regret_matching_loss(logits: tf.Tensor, q_values: tf.Tensor) -> tf.Tensor:
     with pi and A of `q_policy_gradient_loss`, A held.
 
     Args:
-        logits: `[..., A]`, floating.
+        logits: `[..., A]`, floating; -inf for actions that are not allowed, which are
+            left out of all sums, whatever their values.
         q_values: `[..., A]`, as of `q_policy_gradient_loss`.
 
     Returns:
@@ -288,7 +292,9 @@ def regret_policy_gradient_loss(logits: tf.Tensor, q_values: tf.Tensor) -> tf.Te
     with A of `q_policy_gradient_loss`; the gradient flows through pi in it.
 
     Args:
-        logits: `[..., A]`, floating.
+        logits: `[..., A]`, floating; -inf for actions that are not allowed, which are
+            left out of all sums, whatever their values. Others count, however
+            improbable they are.
         q_values: `[..., A]`, as of `q_policy_gradient_loss`.
 
     Returns:
@@ -330,8 +336,9 @@ def _all_actions_loss(logits: tf.Tensor, q_values: tf.Tensor, kind: str) -> tf.T
     dtype = logits.dtype
     probs = tf.nn.softmax(precision.widened(logits))
     q_values = tf.stop_gradient(precision.widened(q_values))
-    # Of what is never taken a value need not be known.
-    counts = (probs != 0) | tf.math.is_finite(q_values)
+    # Of what is never taken a value need not be known; what may be taken has a regret.
+    known = (logits != -math.inf) & tf.math.is_finite(q_values)
+    counts = (probs != 0) | known
     q_values = tf.where(counts, q_values, tf.zeros_like(q_values))
     mean = tf.reduce_sum(probs * q_values, axis=-1, keepdims=True)
     regrets = tf.where(counts, q_values - mean, tf.zeros_like(q_values))

@@ -463,7 +463,8 @@ def _errors(
     """`e[t] = delta[t] + discounts[t] * lambda_[t] * weights[t+1] * e[t+1]`."""
     following = tf.math.multiply_no_nan(next_values, discounts)
     deltas = rewards + following - values
-    traces = discounts * lambda_
     nothing = tf.zeros_like(values[0])
-    traces *= _sequences.shifted(weights, tf.zeros_like(weights[0]))
+    # Behind an end no weight counts, even if it is infinite.
+    weights = _sequences.shifted(weights, tf.zeros_like(weights[0]))
+    traces = tf.math.multiply_no_nan(weights, discounts * lambda_)
     return _recurrence.given_recurrence(traces, deltas, nothing)

@@ -323,7 +323,7 @@ class CompiledCollector(collection.Collector):
 
             def update(agent: Any, experience: Any) -> tuple[Any, dict[str, Any]]:
                 learner = self._with(agent, settings)
-                learned, info = learner.update(experience)
+                learned, info = _rollouts.traced_update(learner, experience)
                 if settings is not None:
                     learned = learned.replace(config=agent.config)
                 return carrying.packed(learned), info

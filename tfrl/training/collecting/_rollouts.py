@@ -203,6 +203,25 @@ def check_numbers(
             )
 
 
+def traced_update(agent: Any, experience: Any) -> tuple[Any, dict[str, tf.Tensor]]:
+    """Returns what `agent.update` does, in the graph that is being traced.
+
+    Raises:
+        TypeError: if the update makes Python numbers of tensors, which a graph cannot.
+    """
+    try:
+        return agent.update(experience)
+    except (TypeError, NotImplementedError) as error:
+        # TensorFlow has no type of its own for these, but names what it was given.
+        if "symbolic" not in str(error).lower():
+            raise
+        raise TypeError(
+            "`Trainer`: `agent` expected an `update` that can be traced beside "
+            "`collector` 'compiled', without `if`, `int()` or NumPy on tensors; got "
+            f"{error!s:.110}; take `tf.cond` or `tf.where`, or collector 'host'"
+        ) from error
+
+
 def shared(begun: Episodes) -> Episodes:
     """Gives each replica of the strategy in scope an equal part of the episodes."""
     if replicated.n_replicas() == 1:
