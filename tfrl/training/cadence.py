@@ -35,7 +35,8 @@ class Intervals:
     """How often a `Trainer` reports, evaluates and saves, in epochs.
 
     Attributes:
-        log_epochs: epochs between rows of `metrics.csv`.
+        log_epochs: epochs between rows of `metrics.csv`. A row has the info of the
+            update in its own epoch, not of those before it.
         eval_epochs: epochs between evaluations; None for only the final one.
         eval_episodes: greedy episodes per evaluation.
         checkpoint_epochs: epochs between checkpoints.
@@ -188,9 +189,11 @@ def number(where: str, name: str, value: Any) -> float:
     except ValueError:
         array = np.asarray(value, object)
     if array.shape or not np.can_cast(array.dtype, np.float64, "same_kind"):
+        nested = isinstance(value, Mapping)
+        remedy = "flatten the dictionary" if nested else "reduce it"
         raise TypeError(
             f"`{where}`: `agent` expected an `update` whose info holds scalars; got "
-            f"{array.dtype} of shape {list(array.shape)} for {name!r}; reduce it"
+            f"{array.dtype} of shape {list(array.shape)} for {name!r}; {remedy}"
         )
     return float(array)
 
