@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.replay import _episode_rows, _indices, episodes, locking
+from tfrl.replay import _eligibility, _indices, episodes, locking
 from tfrl.replay.sampling import segment_tree, transitions, uniform
 
 _INDEX = np.dtype(np.int64)
@@ -223,7 +223,7 @@ class _Masses(tf.train.experimental.PythonState):
     def __init__(
         self,
         samples: str,
-        eligible: _episode_rows.Eligibility,
+        eligible: _eligibility.Eligibility,
         capacity: int,
         alpha: float,
     ) -> None:
