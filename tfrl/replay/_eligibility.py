@@ -28,7 +28,8 @@ class Change(NamedTuple):
 class Eligibility:
     """Follows a store and decides which of its steps are eligible.
 
-        the episode has `reach` steps from this one on, itself included, and
+        the episode has `reach` steps from this one on, itself included, or, with
+        `pad_end`, has ended, and
         of the `behind` steps before it in its episode none is overwritten
 
     A step becomes eligible at most once, and ceases to be so once.
@@ -43,9 +44,13 @@ class Eligibility:
     """
 
     def __init__(
-        self, steps: _episode_rows.EpisodeRows, reach: int, behind: int
+        self,
+        steps: _episode_rows.EpisodeRows,
+        reach: int,
+        behind: int,
+        pad_end: bool = False,
     ) -> None:
-        self._steps = steps
+        self._steps, self._pad_end = steps, pad_end
         self._reach = np.array(reach * steps.num_environments)
         self._later = (reach - 1) * steps.num_environments
         self._behind = behind * steps.num_environments
@@ -97,7 +102,10 @@ class Eligibility:
         starts = np.maximum(self.checked, oldest)
         index = spans(starts, top, steps.stride)
         rows = index % steps.modulus
-        eligible = steps.ends(rows) - index >= self._reach
+        ahead = steps.ends(rows) - index
+        eligible = ahead >= self._reach
+        if self._pad_end:
+            eligible |= (ahead > 0) & steps.have_ended(rows)
         eligible &= indices.take(rows) == index
         if self._behind:
             begin = np.maximum(first.take(rows), index - self._behind)

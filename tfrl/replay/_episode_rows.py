@@ -187,6 +187,11 @@ class EpisodeRows:
         running = self.upcoming.take(rows % self.stride)
         return np.minimum(self.marks.arrays[2].take(rows), running)
 
+    def have_ended(self, rows: np.ndarray) -> np.ndarray:
+        """Returns whether the episodes of rows have ended."""
+        ends = self.marks.arrays[2].take(rows)
+        return ends <= self.upcoming.take(rows % self.stride)
+
     def append(self, ids: np.ndarray, leaves: list[np.ndarray]) -> np.ndarray | None:
         """Writes one step of each environment, and what is seen after it.
 

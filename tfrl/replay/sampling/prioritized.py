@@ -84,9 +84,10 @@ class PrioritizedReplay(uniform.Sampler):
         self._beta, self._modulus = beta, np.array(store.capacity)
         self._epsilon, self._stratified = np.array(float(epsilon)), stratified
         reader = self._reader
+        padded = ", padded at ends" if self._pad_end else ""
         samples = (
-            f"samples of {reader.reach} steps, with {reader.behind} before them, from "
-            f"{store.steps.contents.contents}"
+            f"samples of {reader.reach} steps{padded}, with {reader.behind} before "
+            f"them, from {store.steps.contents.contents}"
         )
         self._masses = _Masses(samples, self._eligible, store.capacity, alpha)
         self._random = _indices.Draws(where, seed)

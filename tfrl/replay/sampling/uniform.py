@@ -43,7 +43,11 @@ class Sampler(tf.Module):
         reader = kind.reader(steps)
         super().__init__(name=name)
         self._kind, self._steps, self._reader = kind, steps, reader
-        self._eligible = _eligibility.Eligibility(steps, reader.reach, reader.behind)
+        # Readers of others' kinds need not know of it.
+        self._pad_end = getattr(reader, "pad_end", False)
+        self._eligible = _eligibility.Eligibility(
+            steps, reader.reach, reader.behind, self._pad_end
+        )
         # What no rows at all are read as says how others look.
         nothing = reader.read(np.zeros(0, np.intp), np.random.default_rng(0), None)
         n_outer = len(reader.outer(0))
@@ -119,9 +123,14 @@ class Sampler(tf.Module):
             targets = self._layout.targets(out, outer, where)
         self._catch_up()
         if not self._eligible.count:
+            reach, or_ended, remedy = self._reader.reach, "", "add steps first"
+            if self._pad_end:
+                or_ended = ", or one that has ended"
+            elif reach > 1:
+                remedy += "; `Sequences(pad_end=True)` takes shorter episodes too"
             raise ValueError(
-                f"`{where}`: `store` expected at least {self._reader.reach} steps of "
-                "one episode; got none that long; add steps first"
+                f"`{where}`: `store` expected at least {reach} steps of one episode"
+                f"{or_ended}; got none that long; {remedy}"
             )
         return targets
 
