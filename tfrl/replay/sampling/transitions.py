@@ -462,8 +462,8 @@ class Sequences:
     False. They repeat its `terminated` and `truncated`, so that returns of valid steps
     that mind these (`lambda_ * (1 - truncated)`, see `tfrl.ops.n_step_return`) are
     those of the episode alone. Step k of an episode, counted from 0, is then in
-    min(k + 1, length) samples. An episode that goes on is not padded: its newest steps are drawn
-    once it has ended or has become long enough.
+    min(k + 1, length) samples. An episode that goes on is not padded: its newest steps
+    are drawn once it has ended or has become long enough.
 
     Args:
         length: how many steps from the one drawn on.
