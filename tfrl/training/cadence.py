@@ -189,13 +189,17 @@ def number(where: str, name: str, value: Any) -> float:
     except ValueError:
         array = np.asarray(value, object)
     if array.shape or not np.can_cast(array.dtype, np.float64, "same_kind"):
-        nested = isinstance(value, Mapping)
-        remedy = "flatten the dictionary" if nested else "reduce it"
-        raise TypeError(
-            f"`{where}`: `agent` expected an `update` whose info holds scalars; got "
-            f"{array.dtype} of shape {list(array.shape)} for {name!r}; {remedy}"
-        )
+        kind = f"{array.dtype} of shape {list(array.shape)}"
+        raise no_scalar(where, name, kind, isinstance(value, Mapping))
     return float(array)
+
+
+def no_scalar(where: str, name: str, kind: str, nested: bool) -> TypeError:
+    """Returns the error about something in an info that is no scalar, of a kind."""
+    return TypeError(
+        f"`{where}`: `agent` expected an `update` whose info holds scalars; got {kind} "
+        f"for {name!r}; {'flatten the dictionary' if nested else 'reduce it'}"
+    )
 
 
 class Callbacks(keras.callbacks.CallbackList):

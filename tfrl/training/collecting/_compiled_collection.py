@@ -14,7 +14,7 @@ from tfrl.core import random, records
 from tfrl.environments import goals
 from tfrl.environments.compiled import protocol, wrappers
 from tfrl.schedules import progress as progresses
-from tfrl.training import _minibatches, evaluation
+from tfrl.training import _minibatches, cadence, evaluation
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import (
     _compiled_evaluation,
@@ -422,6 +422,10 @@ class CompiledCollector(collection.Collector):
             raise ValueError(
                 f"{_WHERE} updates of {N_FACTS} numbers at most; got {[*scalars]}"
             )
+        for name, x in scalars.items():
+            nested, shape = isinstance(x, dict), [*np.shape(x)]
+            if nested or shape:
+                raise cadence.no_scalar("Trainer", name, f"shape {shape}", nested)
         numbers = [tf.cast(x, tf.float32) for x in scalars.values()]
         return tf.stack([*numbers, *[0.0] * (N_FACTS - len(scalars))])
 
