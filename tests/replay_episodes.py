@@ -85,19 +85,20 @@ class Listed:
                 )
         return found
 
-    def sequences(self, length, burn_in=0, frame_stack=None):
+    def sequences(self, length, burn_in=0, frame_stack=None, pad_end=False):
         """Returns by index what every sequence is that can be drawn."""
         found = {}
         for env, position in self.steps():
-            last = position + length
+            last, end = position + length, self.end(env, position)
             behind = burn_in + (frame_stack or 1) - 1
-            if last > self.end(env, position):
+            goes_on = end == len(self.rows[env])
+            if last > end and (goes_on or not pad_end):
                 continue
             if not self.complete(env, position, behind):
                 continue
             first = self.first[env][position]
             wanted = range(position - burn_in, last)
-            along = [max(first, at) for at in wanted]
+            along = [min(max(first, at), end - 1) for at in wanted]
             steps = [self.rows[env][at] for at in along]
             found[position * self.n + env] = (
                 [self.stack(env, at, frame_stack) for at in along],
@@ -106,14 +107,15 @@ class Listed:
                 [step["terminated"] for step in steps],
                 [step["truncated"] for step in steps],
                 [self.stack(env, at + 1, frame_stack) for at in along],
-                [at >= first for at in wanted],
+                [first <= at < end for at in wanted],
             )
         return found
 
     def listed(self, kind):
         """Returns by index what every sample of a kind is."""
         if isinstance(kind, Sequences):
-            return self.sequences(kind.length, kind.burn_in, kind.frame_stack)
+            settings = kind.length, kind.burn_in, kind.frame_stack, kind.pad_end
+            return self.sequences(*settings)
         return self.transitions(kind.n_step, kind.discount, kind.frame_stack)
 
 

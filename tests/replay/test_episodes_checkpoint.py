@@ -33,6 +33,8 @@ def slow(*values):
         slow(UniformReplay, Sequences(2, 1)),
         slow(PrioritizedReplay, Transitions(2, frame_stack=2)),
         (PrioritizedReplay, Sequences(2, 1)),
+        slow(UniformReplay, Sequences(4, 1, pad_end=True)),
+        slow(PrioritizedReplay, Sequences(4, 1, pad_end=True)),
     ],
 )
 @pytest.mark.parametrize(
@@ -145,6 +147,12 @@ def test_another_kind_changes_nothing(tmp_path):
     mine = PrioritizedReplay(both.store, Sequences(2), alpha=0.0, seed=3)
     refused(mine, path, "expected samples of 1 steps, with 0 .*; got samples of 2")
     replay_episodes.assert_draws(mine, both.model.sequences(2))
+    plain = PrioritizedReplay(both.store, Sequences(4), seed=0)
+    path = tf.train.Checkpoint(replay=plain).save(str(tmp_path / "d"))
+    kind = Sequences(4, pad_end=True)
+    padded = PrioritizedReplay(both.store, kind, alpha=0.0, seed=0)
+    refused(padded, path, "samples of 4 steps, with .*; got .* 4 steps, padded at ends")
+    replay_episodes.assert_draws(padded, both.model.listed(kind))
 
 
 def test_a_folder_is_opened_again(tmp_path):

@@ -83,6 +83,12 @@ def test_an_info_of_what_is_no_scalar_is_refused(tmp_path, value):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_nested_info_is_to_be_flattened():
+    message = "for 'losses'; flatten the dictionary"
+    with pytest.raises(TypeError, match=message):
+        cadence.row(1, 0.0, 0.0, [([], [])], {"losses": {"policy": 1.0}})
+
+
 def test_an_info_does_not_hide_what_the_trainer_knows():
     with pytest.raises(ValueError, match=r"trainer's own; got \['return_mean'\]"):
         cadence.row(1, 0.0, 0.0, [([], [])], {"return_mean": 1.0, "loss": 1.0})

@@ -5,6 +5,7 @@ import threading
 
 import agent_examples
 import numpy as np
+import own_agent
 import pytest
 import tensorflow as tf
 
@@ -184,6 +185,13 @@ def test_what_no_update_reads_is_refused_before_members_are_made(name, monkeypat
     with pytest.raises(ValueError, match=told):
         grown(hyperparameters={"clip": [0.1, 0.2], name: [0.5, 1]})
     assert len(made) == 1
+
+
+def test_settings_of_an_own_agent_are_those_that_its_update_reads():
+    told = "floats that an update reads, as `agent.config.NAME`, .*'tau'.; got 'learn.*"
+    with pytest.raises(ValueError, match=told + "one that only `create` reads"):
+        given = {"learning_rate": [1e-3, 1e-4], "tau": [0.1, 0.2]}
+        grown(own_agent.SlowQ(), experience=REPLAYED, hyperparameters=given)
 
 
 def test_atoms_by_which_networks_act_are_no_setting_of_members():

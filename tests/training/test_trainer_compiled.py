@@ -1,5 +1,7 @@
 """Collection and learning in one graph: what is played, drawn, resumed and refused."""
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import own_agent
@@ -8,6 +10,7 @@ import tensorflow as tf
 from compiled_learners import carts
 
 from tfrl import agents
+from tfrl.core import pytree
 from tfrl.environments import vector
 from tfrl.environments.compiled import cartpole, pendulum, vector_env, wrappers
 from tfrl.training import cadence, evaluation, experience, trainer
@@ -349,6 +352,47 @@ def test_an_update_that_cannot_be_traced_is_told(
 
 
 @pytest.mark.slow
+class Telling:
+    """Settings of an agent that informs about something more."""
+
+    learns_from = "trajectories"
+
+    def __init__(self, more):
+        self.more = more
+
+    def create(self, *spaces, seed=0, network=None):
+        del network
+        return TellingAgent(LEARNERS["ppo"][0].create(*spaces, seed=seed), self)
+
+
+class TellingAgent(pytree.PyTreeNode):
+    learner: Any
+    config: Telling = pytree.nonpytree_field()
+
+    @property
+    def policy(self):
+        return self.learner.policy
+
+    def update(self, trajectory):
+        learner, info = self.learner.update(trajectory)
+        return self.replace(learner=learner), {**info, **self.config.more}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"parts": {"a": 1.0}}, "got .* for 'parts'; flatten the dictionary"),
+        ({"row": tf.zeros([3])}, r"got shape \[3\] for 'row'; reduce it"),
+    ],
+    ids=["nested", "vector"],
+)
+def test_updates_inform_about_scalars(tmp_path, more, message):
+    given = {"agent": Telling(more), "epochs": 2, "intervals": QUIET}
+    with training(tmp_path, **given) as running:
+        with pytest.raises(TypeError, match=message):
+            running.run(quiet=True)
+
+
 def test_continuous_actions_learn_in_one_graph(tmp_path):
     def make(n_envs):
         env = wrappers.AutoReset(wrappers.TimeLimit(pendulum.Pendulum(), 200))

@@ -19,9 +19,11 @@ from tiny_agents import assert_same, build, stop_in, train
 
 import tfrl
 from tfrl.agents import train_state
+from tfrl.agents.off_policy import dqn
 from tfrl.core import pytree
-from tfrl.environments import vector
+from tfrl.environments import compiled, vector
 from tfrl.policies import actor_critic, deterministic, policy, recurrent
+from tfrl.replay.sampling import prioritized
 from tfrl.summaries import run_log
 from tfrl.training import _kept_arguments, cadence, experience, saved_run
 from tfrl.training.rehearsing import rehearsal
@@ -224,6 +226,65 @@ def test_eight_replicas_learn_what_one_does():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 learn what 1 learns" in done.stdout and "0 failed" in done.stdout
+
+
+@dataclasses.dataclass(frozen=True)
+class Misshapen:
+    learns_from: ClassVar[str] = "transitions"
+    change: Any
+
+    def create(self, observation_space, action_space, *, seed=0, network=None):
+        del network
+        made = dqn.DQN(hidden_units=(8,)).create(
+            observation_space, action_space, seed=seed
+        )
+        return MisshapenAgent(made, self)
+
+
+class MisshapenAgent(pytree.PyTreeNode):
+    """Learns as another agent, whose priorities it returns in another shape."""
+
+    learner: Any
+    config: Misshapen = pytree.nonpytree_field()
+
+    @property
+    def policy(self):
+        return self.learner.policy
+
+    def update(self, sample):
+        learner, info = self.learner.update(sample)
+        info["priorities"] = self.config.change(info["priorities"])
+        return self.replace(learner=learner), info
+
+
+@pytest.mark.parametrize("collector", ["host", "compiled"])
+@pytest.mark.parametrize(
+    ("change", "shape"),
+    [
+        (tf.transpose, r"\[8, 4\]"),
+        (lambda x: tf.reshape(x, [-1]), r"\[32\]"),
+        (lambda x: x[-1], r"\[8\]"),
+    ],
+    ids=["transposed", "flat", "of the last minibatch"],
+)
+def test_priorities_are_those_of_the_rows(
+    tmp_path, monkeypatch, collector, change, shape
+):
+    make = vector.make_vec if collector == "host" else compiled.make_compiled
+    learned = experience.Replayed(
+        200, 8, n_steps=8, learning_starts=16, sampler="prioritized"
+    )
+    given = {"experience": learned, "collector": collector, "n_epochs": 4}
+    given["make_envs"] = functools.partial(make, "CartPole-v1")
+    told = []
+    monkeypatch.setattr(
+        prioritized.PrioritizedReplay, "update_priorities", lambda *x: told.append(x)
+    )
+    expected = rf"`experience` .* `priorities` \[K, B\], \[4, 8\]; got shape {shape}"
+    with build(tmp_path, agent=Misshapen(change), **given) as running:
+        with pytest.raises(ValueError, match=expected):
+            running.run(quiet=True)
+    assert not told
 
 
 def test_what_cannot_be_kept_is_compared_as_far_as_it_is_told():

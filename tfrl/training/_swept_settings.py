@@ -79,7 +79,8 @@ def check_read(
     able &= collector.settings_read
     for name in values.keys() - able:
         raise ValueError(
-            f"`{where}`: `hyperparameters` expected numbers that an update reads, one "
-            f"or more of {sorted(able)}; got {name!r}: members that differ in another "
-            "setting are other programs; train them apart"
+            f"`{where}`: `hyperparameters` expected floats that an update reads, as "
+            f"`agent.config.NAME`, one or more of {sorted(able)}; got {name!r}: "
+            "members that differ in another setting, such as one that only `create` "
+            "reads, are other programs; train them apart"
         )

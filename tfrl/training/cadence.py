@@ -35,7 +35,8 @@ class Intervals:
     """How often a `Trainer` reports, evaluates and saves, in epochs.
 
     Attributes:
-        log_epochs: epochs between rows of `metrics.csv`.
+        log_epochs: epochs between rows of `metrics.csv`. A row has the info of the
+            update in its own epoch, not of those before it.
         eval_epochs: epochs between evaluations; None for only the final one.
         eval_episodes: greedy episodes per evaluation.
         checkpoint_epochs: epochs between checkpoints.
@@ -188,11 +189,17 @@ def number(where: str, name: str, value: Any) -> float:
     except ValueError:
         array = np.asarray(value, object)
     if array.shape or not np.can_cast(array.dtype, np.float64, "same_kind"):
-        raise TypeError(
-            f"`{where}`: `agent` expected an `update` whose info holds scalars; got "
-            f"{array.dtype} of shape {list(array.shape)} for {name!r}; reduce it"
-        )
+        kind = f"{array.dtype} of shape {list(array.shape)}"
+        raise no_scalar(where, name, kind, isinstance(value, Mapping))
     return float(array)
+
+
+def no_scalar(where: str, name: str, kind: str, nested: bool) -> TypeError:
+    """Returns the error about something in an info that is no scalar, of a kind."""
+    return TypeError(
+        f"`{where}`: `agent` expected an `update` whose info holds scalars; got {kind} "
+        f"for {name!r}; {'flatten the dictionary' if nested else 'reduce it'}"
+    )
 
 
 class Callbacks(keras.callbacks.CallbackList):

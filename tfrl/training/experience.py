@@ -20,7 +20,7 @@ from tfrl.environments import goals
 from tfrl.replay import episodes
 from tfrl.replay.disk import saving
 from tfrl.replay.sampling import prioritized, transitions, uniform
-from tfrl.training import _frame_stacks, _recorded_rows
+from tfrl.training import _frame_stacks, _minibatches, _recorded_rows
 from tfrl.training.collecting import _delivery, collection
 
 _SAMPLERS = ("uniform", "prioritized")
@@ -269,39 +269,6 @@ def _check_beta(beta: Any) -> None:
         raise checks.wrong_type("Replayed", "beta", beta, expected) from None
 
 
-class Minibatches:
-    """Minibatches of a replay, several at once, and the priorities that they get.
-
-    Args:
-        where: function and argument that the replay is of, for the message.
-        replay: what is drawn from.
-        batch_size: of a minibatch, B.
-    """
-
-    def __init__(self, where: str, replay: Any, batch_size: Any) -> None:
-        self._where, self._replay, self._size = where, replay, batch_size
-        self._indices: Any = None
-
-    def drawn(self, count: int) -> Any:
-        """Returns a `Sample` of K minibatches, `[K, B, ...]`."""
-        sample = self._replay.sample(count * self._size)
-        self._indices = sample.indices
-        return tf.nest.map_structure(
-            lambda x: x.reshape(count, self._size, *x.shape[1:]), sample
-        )
-
-    def learned(self, priorities: Any) -> None:
-        """Takes the priorities that an agent gave to what was drawn last."""
-        if not isinstance(self._replay, prioritized.PrioritizedReplay):
-            return
-        if priorities is None:
-            raise ValueError(
-                f"{self._where} expected an agent whose info has `priorities` [K, B] "
-                "beside a PrioritizedReplay; got none; take a UniformReplay ('uniform')"
-            )
-        self._replay.update_priorities(self._indices, np.ravel(np.asarray(priorities)))
-
-
 class ReplaysOnDisk:
     """Replays in `replay/step-N` of a run's folder, of which steps share what stays.
 
@@ -419,10 +386,9 @@ class _Replay(Latest):
         draws = np.random.default_rng([seed, 7])
         self._replay: Any = replay_of(config, specs, n_envs, draws, collector.envs)
         self._parts = collector.parts
-        size: Any = config.batch_size
-        self._size, self._prior = size - config._prior_size(), prior
+        self._prior, counts = prior, (config.batch_size, config._prior_size())
         where = "`Trainer`: `experience`"
-        self._minibatches = Minibatches(where, self._replay, self._size)
+        self._minibatches = _minibatches.Minibatches(where, self._replay, *counts)
         self._on_disk = ReplaysOnDisk({"replay": self._replay})
 
     def gathered(
@@ -445,8 +411,7 @@ class _Replay(Latest):
         return drawn, env_steps
 
     def learned(self, priorities: Any) -> None:
-        known = None if priorities is None else np.asarray(priorities)[:, : self._size]
-        self._minibatches.learned(known)
+        self._minibatches.learned(priorities)
 
     def state(self) -> Any:
         return None if self._prior is None else self._prior.state()

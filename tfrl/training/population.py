@@ -93,7 +93,8 @@ def train_population(
         seeds: `[P]`, one for each member: of weights, environments and draws.
         hyperparameters: `[P]` numbers by name, in place of those of `agent`, for
             settings that an update reads, such as `learning_rate`; not for those that
-            determine how an agent is made, such as `max_gradient_norm`.
+            determine how an agent is made, such as `max_gradient_norm`. Of an agent of
+            one's own they are the floats that `update` reads as `agent.config.NAME`.
         experience: `Trajectories` or `Replayed`; None for what the agent prefers.
         n_envs: environments of a member.
         total_env_steps: of a member, which ends after the epoch that reaches them.

@@ -34,7 +34,12 @@ def test_weights_by_hand():
 
 @pytest.mark.parametrize(
     "kind, rounds",
-    [(Transitions(2), 7), (Transitions(frame_stack=2), 70), (Sequences(3, 1), 70)],
+    [
+        (Transitions(2), 7),
+        (Transitions(frame_stack=2), 70),
+        (Sequences(3, 1), 70),
+        (Sequences(5, 1, pad_end=True), 70),
+    ],
     ids=str,
 )
 def test_draws_are_in_proportion(kind, rounds):

@@ -11,6 +11,7 @@ from tfrl import replay
 from tfrl.replay.sampling.transitions import Sequences, Transitions
 
 KINDS = [Transitions(2, 0.9), Transitions(frame_stack=2), Sequences(2, 1)]
+KINDS += [Sequences(4, pad_end=True)]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=repr)

@@ -8,6 +8,7 @@ import replay_episodes
 import tensorflow as tf
 from hypothesis import strategies as st
 
+from tfrl import ops
 from tfrl.replay.episodes import EpisodeStore
 from tfrl.replay.sampling.transitions import Hindsight, Sequences, Transitions
 from tfrl.replay.sampling.uniform import UniformReplay
@@ -25,6 +26,8 @@ SEQUENCES = [
     {"length": 2},
     {"length": 2, "burn_in": 2},
     {"length": 3, "frame_stack": 2},
+    {"length": 4, "pad_end": True},
+    {"length": 2, "burn_in": 1, "frame_stack": 2, "pad_end": True},
 ]
 
 
@@ -59,6 +62,75 @@ def test_all_and_only_what_there_is_is_drawn(stream):
                 replay_episodes.assert_draws(
                     replay, listed(**kwargs), transposed=transposed
                 )
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", [{"length": 5}, {"length": 3, "burn_in": 2}], ids=str)
+def test_padded_sequences_come_and_go(kind, seed):
+    both, time_major = replay_episodes.Stream(1 + seed % 3, 12), seed % 2 == 1
+    kind = Sequences(**kind, time_major=time_major, pad_end=True)
+    replay = UniformReplay(both.store, kind, seed=0)
+    for k in range(20):
+        both.run(100 * seed + k, 2, ends=0.3)
+        replay_episodes.assert_draws(
+            replay, both.model.listed(kind), transposed=time_major
+        )
+
+
+def test_behind_the_end_is_padding_by_hand():
+    # An episode of two steps that terminates, and one that goes on.
+    store = EpisodeStore(tf.TensorSpec([]), tf.TensorSpec([], tf.int32), 20)
+    for t in (0, 1, 10, 11):
+        store.add([t], [t], [t + 1.0], [t == 1], [False], [t + 1])
+    replay = UniformReplay(store, Sequences(3, pad_end=True), seed=0)
+    data, indices = replay.sample(50)[:2]
+    assert {*indices.tolist()} == {0, 1}
+    whole, last = (
+        data.__class__(*(x[indices == k][0] for x in data[:7])) for k in (0, 1)
+    )
+    np.testing.assert_array_equal(whole.observations, [0, 1, 1])
+    np.testing.assert_array_equal(whole.next_observations, [1, 2, 2])
+    np.testing.assert_array_equal(whole.terminated, [False, True, True])
+    np.testing.assert_array_equal(whole.valid, [True, True, False])
+    np.testing.assert_array_equal(last.actions, [1, 1, 1])
+    np.testing.assert_array_equal(last.valid, [True, False, False])
+    store.cut()
+    data, indices = replay.sample(50)[:2]
+    assert {*indices.tolist()} == {0, 1, 3, 4}
+    np.testing.assert_array_equal(data.truncated[indices == 4][0], [True] * 3)
+
+
+def returns(data, count):
+    """Returns of several kinds from the first steps `[T, B]` of sequences."""
+    data = tf.nest.map_structure(lambda x: x[:count], data)
+    values, later = np.sin(data.observations), np.sin(data.next_observations)
+    discounts = (0.9 * ~data.terminated).astype("f")
+    lambdas = (0.8 * ~data.truncated).astype("f")
+    ratios = (1 + 0.5 * np.cos(data.actions)).astype("f")
+    steps = data.rewards, discounts
+    return np.stack(
+        [
+            ops.n_step_return(*steps, later, 2, np.ceil(lambdas)),
+            ops.td_lambda_return(*steps, later, lambdas),
+            ops.retrace(values, later, *steps, ratios, lambdas),
+            *ops.vtrace(values, later, *steps, ratios, lambdas)[:2],
+        ]
+    )
+
+
+def test_no_return_goes_over_an_end_into_padding():
+    both = replay_episodes.Stream(2, 40).run(3, 70, ends=0.3)
+    kind = Sequences(6, time_major=True, pad_end=True)
+    data = UniformReplay(both.store, kind, seed=0).sample(100).data
+    counts = data.valid.sum(axis=0)
+    assert {*counts.tolist()} == {*range(1, 7)}
+    found = returns(data, 6)
+    for k, count in enumerate(counts):
+        alone = tf.nest.map_structure(lambda x, k=k: x[:, k : k + 1], data)
+        expected = returns(alone, count)
+        np.testing.assert_allclose(
+            found[:, :count, k], expected[..., 0], rtol=1e-5, atol=1e-5
+        )
 
 
 def test_steps_by_hand():
@@ -224,6 +296,7 @@ def test_hindsight_with_frames_and_never():
         (lambda: Sequences(2, burn_in=-1), ValueError, "`burn_in` expected"),
         (lambda: Sequences(2, burn_in=True), TypeError, "`burn_in` expected"),
         (lambda: Sequences(2, frame_stack=0), ValueError, "`frame_stack` expected"),
+        (lambda: Sequences(2, pad_end=1), TypeError, "`pad_end` expected a bool"),
         (lambda: Hindsight(3), TypeError, "`reward_fn` expected a function"),
         (lambda: Hindsight(max, ratio=1.5), ValueError, "`ratio` expected"),
         (lambda: Hindsight(max, strategy="past"), ValueError, "`strategy` expected"),

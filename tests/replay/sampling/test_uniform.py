@@ -14,7 +14,9 @@ from tfrl.replay.sampling.transitions import Sequences, Transitions
 from tfrl.replay.sampling.uniform import UniformReplay
 
 SAMPLERS = [UniformReplay, PrioritizedReplay]
+PADDED = Sequences(6, 1, pad_end=True)
 KINDS = [Transitions(), Transitions(2, frame_stack=3), Sequences(3, 1), Sequences(7)]
+KINDS += [PADDED]
 
 
 def frequencies(indices, expected):
@@ -234,6 +236,12 @@ def test_nothing_to_draw(sampler):
         both.advance(codes)
     assert replay.size == 1
     assert replay.sample(3).indices.tolist() == [0, 0, 0]
+    longer, padded = sampler(both.store, Sequences(3)), Sequences(3, pad_end=True)
+    with pytest.raises(ValueError, match="`Sequences.pad_end=True.` takes shorter"):
+        longer.sample(1)
+    with pytest.raises(ValueError, match="3 steps of one episode, or one that has end"):
+        sampler(replay_episodes.Stream(1, 8).run(0, 2, 0.0).store, padded).sample(1)
+    assert sampler(both.store, padded).size == 2
 
 
 def test_other_kinds_can_be_written():
@@ -248,7 +256,7 @@ def test_other_kinds_can_be_written():
     np.testing.assert_array_equal(sample.extra["n"], sample.data.actions)
 
 
-@pytest.mark.parametrize("kind", [Transitions(), Sequences(3, 1)], ids=repr)
+@pytest.mark.parametrize("kind", [Transitions(), Sequences(3, 1), PADDED], ids=repr)
 def test_without_replacement_no_step_comes_twice(kind):
     both = replay_episodes.Stream(3, 16).run(2, 60, ends=0.2)
     expected = both.model.listed(kind)

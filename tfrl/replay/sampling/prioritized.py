@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.replay import _episode_rows, _indices, episodes, locking
+from tfrl.replay import _eligibility, _indices, episodes, locking
 from tfrl.replay.sampling import segment_tree, transitions, uniform
 
 _INDEX = np.dtype(np.int64)
@@ -84,9 +84,10 @@ class PrioritizedReplay(uniform.Sampler):
         self._beta, self._modulus = beta, np.array(store.capacity)
         self._epsilon, self._stratified = np.array(float(epsilon)), stratified
         reader = self._reader
+        padded = ", padded at ends" if self._pad_end else ""
         samples = (
-            f"samples of {reader.reach} steps, with {reader.behind} before them, from "
-            f"{store.steps.contents.contents}"
+            f"samples of {reader.reach} steps{padded}, with {reader.behind} before "
+            f"them, from {store.steps.contents.contents}"
         )
         self._masses = _Masses(samples, self._eligible, store.capacity, alpha)
         self._random = _indices.Draws(where, seed)
@@ -223,7 +224,7 @@ class _Masses(tf.train.experimental.PythonState):
     def __init__(
         self,
         samples: str,
-        eligible: _episode_rows.Eligibility,
+        eligible: _eligibility.Eligibility,
         capacity: int,
         alpha: float,
     ) -> None:

@@ -295,6 +295,7 @@ class _SequenceReader:
     Attributes:
         reach: how many steps an episode must have from the one drawn on.
         behind: how many steps before it must not be overwritten.
+        pad_end: whether it may have fewer if it has ended.
         record: the type of a sample.
 
     Args:
@@ -311,6 +312,7 @@ class _SequenceReader:
                 f"be less than the {steps.length} rows of each environment; got "
                 f"{self.reach} and {self.behind}; shorten it or raise the capacity"
             )
+        self.pad_end = kind.pad_end
         self._steps, self._time_major = steps, kind.time_major
         self._frames = _Frames(steps, kind.frame_stack)
         self._offsets = steps.num_environments * np.arange(-kind.burn_in, kind.length)
@@ -343,8 +345,13 @@ class _SequenceReader:
         # No step comes before the first of the episode, which stands for them.
         youth = columns.first.take(rows) - columns.indices.take(rows)
         offsets = np.maximum(self._offsets, youth[:, None])
-        along = (rows[:, None] + offsets) % capacity
         valid = self._offsets >= youth[:, None]
+        if self.pad_end:  # nor after the last
+            stride, ends = self._steps.num_environments, self._steps.ends(rows)
+            ahead = (ends - columns.indices.take(rows) - stride)[:, None]
+            offsets = np.minimum(offsets, ahead)
+            valid &= self._offsets <= ahead
+        along = (rows[:, None] + offsets) % capacity
         return (along.T, valid.T) if self._time_major else (along, valid)
 
 
@@ -439,7 +446,8 @@ class Transitions:
 class Sequences:
     """Samples are `length` steps that follow each other inside one episode.
 
-        drawn: any step i with i .. i + length - 1 in its episode
+        drawn: any step i with i .. i + length - 1 in its episode;
+               with pad_end, any step of an episode that has ended, too
         sample: steps i - burn_in .. i + length - 1,  T = burn_in + length
 
     A sample is a `tfrl.core.Trajectory` `[B, T, ...]`, as recurrent Keras layers take
@@ -447,14 +455,25 @@ class Sequences:
     later, they are copies of its first step with `valid` False, so leave them out of
     state and loss. A step whose burn-in is partly overwritten is not drawn.
 
+    Without `pad_end` draws are biased where episodes are short: those shorter than
+    `length` never come, and the last step of the others only in the one sample that
+    begins `length - 1` steps before it. With it, the steps behind the end of an episode
+    that terminated, was truncated or cut are copies of its last step with `valid`
+    False. They repeat its `terminated` and `truncated`, so that returns of valid steps
+    that mind these (`lambda_ * (1 - truncated)`, see `tfrl.ops.n_step_return`) are
+    those of the episode alone. Step k of an episode, counted from 0, is then in
+    min(k + 1, length) samples. An episode that goes on is not padded: its newest steps
+    are drawn once it has ended or has become long enough.
+
     Args:
         length: how many steps from the one drawn on.
         burn_in: how many steps before it.
         frame_stack: as in `Transitions`.
         time_major: whether samples are `[T, B, ...]`.
+        pad_end: whether samples may go beyond the end of an episode.
 
     Raises:
-        TypeError: if a count is not an integer.
+        TypeError: if a count is not an integer, or `pad_end` no bool.
         ValueError: if a count is out of range.
 
     Example:
@@ -480,9 +499,11 @@ class Sequences:
     burn_in: int = 0
     frame_stack: int | None = None
     time_major: bool = False
+    pad_end: bool = False
 
     def __post_init__(self) -> None:
         where = "Sequences"
+        checks.check_type(where, "pad_end", self.pad_end, bool, "a bool")
         checks.check_whole_number(where, "length", self.length, low=1)
         checks.check_whole_number(where, "burn_in", self.burn_in, low=0)
         if self.frame_stack is not None:

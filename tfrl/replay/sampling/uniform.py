@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.core import shapes
-from tfrl.replay import _episode_rows, _indices, episodes, locking
+from tfrl.replay import _eligibility, _indices, episodes, locking
 from tfrl.replay.memory import _row_layout
 from tfrl.replay.sampling import transitions
 
@@ -43,7 +43,11 @@ class Sampler(tf.Module):
         reader = kind.reader(steps)
         super().__init__(name=name)
         self._kind, self._steps, self._reader = kind, steps, reader
-        self._eligible = _episode_rows.Eligibility(steps, reader.reach, reader.behind)
+        # Readers of others' kinds need not know of it.
+        self._pad_end = getattr(reader, "pad_end", False)
+        self._eligible = _eligibility.Eligibility(
+            steps, reader.reach, reader.behind, self._pad_end
+        )
         # What no rows at all are read as says how others look.
         nothing = reader.read(np.zeros(0, np.intp), np.random.default_rng(0), None)
         n_outer = len(reader.outer(0))
@@ -119,9 +123,14 @@ class Sampler(tf.Module):
             targets = self._layout.targets(out, outer, where)
         self._catch_up()
         if not self._eligible.count:
+            reach, or_ended, remedy = self._reader.reach, "", "add steps first"
+            if self._pad_end:
+                or_ended = ", or one that has ended"
+            elif reach > 1:
+                remedy += "; `Sequences(pad_end=True)` takes shorter episodes too"
             raise ValueError(
-                f"`{where}`: `store` expected at least {self._reader.reach} steps of "
-                "one episode; got none that long; add steps first"
+                f"`{where}`: `store` expected at least {reach} steps of one episode"
+                f"{or_ended}; got none that long; {remedy}"
             )
         return targets
 
@@ -270,7 +279,7 @@ class UniformReplay(Sampler):
         # Behind the last step of each episode is a row that is none, so that of rows
         # which follow each other at least every other one is a step.
         oldest = np.maximum(top - 2 * newest * steps.stride, steps.oldest())
-        index = _episode_rows.spans(oldest, top, steps.stride)
+        index = _eligibility.spans(oldest, top, steps.stride)
         rows = index % steps.modulus
         is_step = steps.ends(rows) > index
         is_step &= steps.marks.arrays[0].take(rows) == index

@@ -14,7 +14,7 @@ from tfrl.core import random, records
 from tfrl.environments import goals
 from tfrl.environments.compiled import protocol, wrappers
 from tfrl.schedules import progress as progresses
-from tfrl.training import evaluation
+from tfrl.training import _minibatches, cadence, evaluation
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import (
     _compiled_evaluation,
@@ -391,12 +391,9 @@ class CompiledCollector(collection.Collector):
         """The priorities after an update, as the agent says; `()` if there are none."""
         if not replay.priorities:
             return ()
-        if "priorities" not in info:
-            raise ValueError(
-                "`Trainer`: `experience` expected an agent whose info has `priorities` "
-                "[K, B] beside sampler 'prioritized'; got none; take 'uniform'"
-            )
-        rows, found = (tf.reshape(x, [-1]) for x in (drawn.indices, info["priorities"]))
+        where, found = "`Trainer`: `experience`", info.get("priorities")
+        _minibatches.check_priorities(where, found, drawn.indices.shape)
+        rows, found = (tf.reshape(x, [-1]) for x in (drawn.indices, found))
         return replay.priorities.updated(rows, found, self._learned.alpha)
 
     def _with(self, agent: Any, settings: dict[str, tf.Tensor] | None) -> Any:
@@ -425,6 +422,10 @@ class CompiledCollector(collection.Collector):
             raise ValueError(
                 f"{_WHERE} updates of {N_FACTS} numbers at most; got {[*scalars]}"
             )
+        for name, x in scalars.items():
+            nested, shape = isinstance(x, dict), [*np.shape(x)]
+            if nested or shape:
+                raise cadence.no_scalar("Trainer", name, f"shape {shape}", nested)
         numbers = [tf.cast(x, tf.float32) for x in scalars.values()]
         return tf.stack([*numbers, *[0.0] * (N_FACTS - len(scalars))])
 

@@ -18,8 +18,7 @@ from tfrl.exporting import export
 from tfrl.replay.sampling import transitions
 from tfrl.saving import checkpoints
 from tfrl.schedules import progress
-from tfrl.training import _plan, cadence
-from tfrl.training import experience as experiences
+from tfrl.training import _minibatches, _plan, cadence
 from tfrl.training.fitting import _fit_data, _recipes, fit_callbacks
 
 _COUNTS = "env_steps", "iterations"
@@ -117,7 +116,7 @@ class AgentModel(_fit_data.OwnFit):
         self.env_steps, self.iterations = (self._named[name] for name in _COUNTS)
         self.agent = agent
         self._source: _Source | None = None
-        self._drawn: experiences.Minibatches | None = None
+        self._drawn: _minibatches.Minibatches | None = None
         self._first, self._steps, self._total = 0, 0, 0
         self._sums: dict[str, float] = {}
         self._count = 0
@@ -268,7 +267,7 @@ class AgentModel(_fit_data.OwnFit):
             _fit_data.check_replay(where, given, name, options.get(name))
             if isinstance(given, _fit_data.Replay):
                 size = 32 if batch_size is None else batch_size
-                drawn = experiences.Minibatches(f"`{where}`: `x`", given, size)
+                drawn = _minibatches.Minibatches(f"`{where}`: `x`", given, size)
                 self._source = lambda _, count: [(drawn.drawn(count), count)]
                 self._drawn = drawn
             else:
