@@ -18,7 +18,7 @@ import numpy as np  # noqa: E402
 from harness import turns  # noqa: E402
 
 import tfrl  # noqa: E402
-from tfrl.training import experience  # noqa: E402
+from tfrl.training import _minibatches  # noqa: E402
 
 try:
     import stable_baselines3
@@ -79,7 +79,7 @@ def of_tfrl(name):
             truncated=flags,
             next_observations=following[i : i + 1],
         )
-    drawn = experience.Minibatches("sac", replay, BATCH)
+    drawn = _minibatches.Minibatches("sac", replay, BATCH)
     kept = [agent]
 
     def run():

@@ -23,7 +23,7 @@ from pictures import Pictures
 from stable_baselines3.common import env_util
 
 import tfrl
-from tfrl.training import experience
+from tfrl.training import _minibatches
 from tfrl.training.collecting import _delivery
 
 N_ENVS, N_STEPS, BATCH, CAPACITY = 8, 16, 32, 4_096
@@ -45,7 +45,7 @@ def tfrl_round(precision: str = "float32") -> Callable[[], object]:
         N_ENVS,
     )
     replay = tfrl.replay.UniformReplay(store, tfrl.replay.Transitions(), seed=0)
-    minibatches = experience.Minibatches("`dqn_images`", replay, BATCH)
+    minibatches = _minibatches.Minibatches("`dqn_images`", replay, BATCH)
 
     def run() -> None:
         nonlocal agent
