@@ -281,6 +281,6 @@ def blaming_overrides(overrides: Sequence[Mapping[str, Any]]) -> Iterator[None]:
         raise ValueError(
             "`Trainer`: `override` expected changes that what was saved can be loaded "
             f"with; got {_run_record.changes_of(overrides[-1])}: {error}; give the old "
-            "values of what has another shape now, or train anew in another "
+            "values of what does not fit, or train anew in another "
             "`output_dir`"
         ) from error

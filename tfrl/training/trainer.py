@@ -145,6 +145,7 @@ class Trainer:
         given |= {"intervals": intervals, "stop_at_return": stop_at_return}
         plan = _plan.planned(given, self._workers, callbacks)
         self.directory = checks.as_path("Trainer", "output_dir", output_dir)
+        self._config = plan.arguments["agent"]
         self.seed, self.intervals = (plan.arguments[x] for x in ("seed", "intervals"))
         self.n_epochs, self.total_env_steps = plan.n_epochs, plan.env_steps
         self.epoch = self.env_steps = 0
@@ -482,7 +483,8 @@ class Trainer:
     def _restore(self) -> str | None:
         """Loads the newest checkpoint; returns what the user should know."""
         self._unrecorded = _run_record.lacking(self.directory, self.record)
-        self.record = _run_record.continued(self.record, self.directory, self._override)
+        asked = self._override, self._config
+        self.record = _run_record.continued(self.record, self.directory, *asked)
         with _parts.blaming_overrides(self.record.overrides if self._override else ()):
             given = self.agent, self.record, self._override, self.eval_envs
             self.agent, facts, self.env_steps, notice = self._checkpoints.load(*given)
