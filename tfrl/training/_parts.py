@@ -129,6 +129,8 @@ def made(
     precision = _run_record.dtype_policy_of(directory, resume)
     # Old runs go on, and are opened, as they began.
     is_new = not resume and checkpoints.latest_step(directory) is None
+    if is_new:
+        _plan.check_read(plan.arguments["experience"])
     with dtype_policies.used(precision):
         return _made(plan, workers, undo, directory, is_new)
 

@@ -258,7 +258,7 @@ def _check_initial(changes: Mapping[str, tuple[str, str]], config: Any) -> None:
         # Other agents, and earlier versions, did not have it.
         if _kept_arguments.NOTHING not in (before, after):
             raise ValueError(
-                f"`Trainer`: `resume` expected {place} as it was, since nothing but the "
+                f"`Trainer`: `resume` expected {place} as it was, since only the "
                 f"beginning of a run reads it; got {place} = {after} (was {before}); "
                 f"give the old value, or {_ANEW}"
             )

@@ -388,9 +388,8 @@ def replay_of(
     )
     if config.sampler == "uniform":
         return uniform.UniformReplay(store, kind, seed)
-    return prioritized.PrioritizedReplay(
-        store, kind, config.alpha, config.beta, seed=seed
-    )
+    how = config.alpha, config.beta
+    return prioritized.PrioritizedReplay(store, kind, *how, seed=seed)
 
 
 class _Replay(Latest):
@@ -414,9 +413,8 @@ class _Replay(Latest):
         collector: collection.Collector,
         prior: _recorded_rows.Batches | None,
     ) -> None:
-        self._starts, self._stack = config.learning_starts, config.frame_stack
-        self._alpha = config.alpha
-        self._count = config.n_gradient_steps(n_envs)
+        self._starts, self._alpha = config.learning_starts, config.alpha
+        self._stack, self._count = config.frame_stack, config.n_gradient_steps(n_envs)
         draws = np.random.default_rng([seed, 7])
         self._replay: Any = replay_of(config, specs, n_envs, draws, collector.envs)
         self._parts = collector.parts

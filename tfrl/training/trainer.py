@@ -145,7 +145,6 @@ class Trainer:
         given |= {"intervals": intervals, "stop_at_return": stop_at_return}
         plan = _plan.planned(given, self._workers, callbacks)
         self.directory = checks.as_path("Trainer", "output_dir", output_dir)
-        self._config = plan.arguments["agent"]
         self.seed, self.intervals = (plan.arguments[x] for x in ("seed", "intervals"))
         self.n_epochs, self.total_env_steps = plan.n_epochs, plan.env_steps
         self.epoch = self.env_steps = 0
@@ -169,7 +168,7 @@ class Trainer:
         )
         self._seconds, self._log_position = 0.0, run_log.RunLog.START
         self._saved: int | None = None
-        self._is_between_epochs = True
+        self._config, self._is_between_epochs = plan.arguments["agent"], True
 
     def __enter__(self) -> Self:
         """Locks the folder and, when resuming, loads its newest checkpoint."""
@@ -225,8 +224,7 @@ class Trainer:
             )
         bar = None
         if self.is_chief and not quiet:
-            total = max(self.total_env_steps, self.env_steps)
-            name = self.directory.name
+            total, name = max(self.total_env_steps, self.env_steps), self.directory.name
             bar = progress_bar.Progress(
                 total, description=name, start_env_steps=self.env_steps
             )

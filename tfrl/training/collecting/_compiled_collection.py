@@ -78,7 +78,6 @@ class CompiledCollector(collection.Collector):
             )
         _check_experience(learned)
         self._env, self._learned, self._policy = envs.compiled, learned, policy
-        self._alpha = getattr(learned, "alpha", None)  # None of trajectories
         self._piece: Any = None
         super().__init__(envs, learned.n_steps, seed)
         self._relabelling: Any = None
@@ -240,8 +239,8 @@ class CompiledCollector(collection.Collector):
     def state(self) -> dict[str, Any]:
         """Returns episodes and replay, as plain data."""
         leaves = [np.array(x) for x in tf.nest.flatten(self._episodes)]
-        own = {"key": self._key.numpy(), "episodes": leaves}
-        return {**super().state(), **own, "alpha": self._alpha}
+        own = {"alpha": getattr(self._learned, "alpha", None), "episodes": leaves}
+        return {**super().state(), "key": self._key.numpy(), **own}
 
     def set_state(self, state: dict[str, Any], *, same_episodes: bool) -> None:
         """Takes up where `state` was returned."""
@@ -253,14 +252,8 @@ class CompiledCollector(collection.Collector):
         super().set_state(state, same_episodes=same_episodes)
 
     def _take_up(self, state: dict[str, Any]) -> None:
-        leaves = map(tf.constant, state["episodes"])
         self._key = tf.constant(state["key"])
-        self._episodes = tf.nest.pack_sequence_as(self._episodes, [*leaves])
-        replay, old = self._episodes.replay, state.get("alpha")
-        if replay and replay.priorities and old is not None:  # None of older runs
-            priorities = replay.priorities.reweighted(old, self._alpha)
-            replay = replay._replace(priorities=priorities)
-            self._episodes = self._episodes.replace(replay=replay)
+        self._episodes = _device_replay.taken_up(self._episodes, state, self._learned)
 
     @property
     def _resetting(self) -> np.ndarray:
