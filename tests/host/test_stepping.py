@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import weakref
+from fractions import Fraction
 
 import gymnasium as gym
 import numpy as np
@@ -119,6 +120,14 @@ FAULTS = {
 }
 
 
+# What arrays take, but Gymnasium's vectors do not show.
+ODD = {
+    "reward": (lambda o, r, *rest: (o, "1", *rest), "str"),
+    "terminated": (lambda o, r, t, *rest: (o, r, "no", *rest), "str"),
+    "truncated": (lambda o, r, t, u, i: (o, r, t, None, i), "NoneType"),
+}
+
+
 class Faulty(Walk):
     def __init__(self, change_reset=None, change_step=None):
         super().__init__()
@@ -159,6 +168,21 @@ def test_steps_that_break_the_rules(fault, wrapped):
     for mode in MODES:
         with pytest.raises(ValueError, match=f"`Stepper`: `envs` .*{message}.*{where}"):
             play(Faulty(change_step=change), mode, wrapped)
+
+
+@wrapping
+@pytest.mark.parametrize("fault", ODD)
+def test_what_is_no_number_is_refused(fault, wrapped):
+    change, kind = ODD[fault]
+    message = rf"numbers, .* ends that are bools; got one that is a {kind} from"
+    with pytest.raises(ValueError, match=rf"{message} environment 1 \(Faulty\)"):
+        play(Faulty(change_step=change), wrapped=wrapped)
+
+
+@pytest.mark.parametrize("number", [1, np.float32(1), np.array(1.0), Fraction(1)])
+@pytest.mark.parametrize("flag", [int, np.bool_])
+def test_numbers_and_ends_are_of_many_kinds(number, flag):
+    play(Faulty(change_step=lambda o, r, t, u, i: (o, number, flag(t), flag(u), i)))
 
 
 @wrapping

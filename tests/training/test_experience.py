@@ -20,10 +20,19 @@ from tfrl.agents.on_policy import ppo
 from tfrl.environments import compiled, vector
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
-from tfrl.training import _plan, cadence, doctor, experience, saved_run, trainer
+from tfrl.training import (
+    _plan,
+    cadence,
+    doctor,
+    experience,
+    population,
+    saved_run,
+    trainer,
+)
 from tfrl.training.collecting import recording
 
 REPLAYED = experience.Replayed(200, 8, n_steps=8, learning_starts=24, n_step_returns=2)
+ENV = compiled.AutoReset(compiled.TimeLimit(compiled.CartPole(), 9))
 INTERVALS = cadence.Intervals(
     log_epochs=1,
     eval_epochs=5,
@@ -69,6 +78,39 @@ def test_gradient_steps_of_an_epoch(updates, n_steps, n_envs, count):
     assert replayed.n_gradient_steps(n_envs) == count
     with pytest.raises(ValueError, match="a gradient step per epoch at least; got"):
         dataclasses.replace(replayed, updates_per_step=1e-6).n_gradient_steps(n_envs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "beside"),
+    [
+        ({"alpha": 0.3}, {"sampler": "prioritized"}),
+        ({"beta": 0.5}, {"sampler": "prioritized"}),
+        ({"beta": lambda: 0.4}, {"sampler": "prioritized"}),
+        ({"relabel_ratio": 0.5}, {"relabel": "future"}),
+        ({"prior_share": 0.25}, {"prior_data": dict}),
+    ],
+)
+def test_settings_that_nothing_reads_are_refused(tmp_path, settings, beside):
+    (name,) = settings
+    learned = dataclasses.replace(REPLAYED, **settings)
+    with pytest.raises(ValueError, match=f"`Replayed`: `{name}` expected .*default"):
+        build(tmp_path, experience=learned)
+    with pytest.raises(ValueError, match=f"`Replayed`: `{name}` expected .*default"):
+        population.train_population(agents.DQN(), ENV, seeds=[0], experience=learned)
+    _plan.check_read(dataclasses.replace(learned, **beside))
+
+
+def test_a_run_of_old_with_settings_that_nothing_reads_goes_on(tmp_path, monkeypatch):
+    learned = dataclasses.replace(REPLAYED, alpha=0.3, prior_share=0.25)
+    with monkeypatch.context() as old:
+        old.setattr(_plan, "check_read", lambda _: None)
+        with build(tmp_path, 1, experience=learned) as training:
+            training.run(quiet=True)
+    with saved_run.SavedRun.reopen(tmp_path) as run:
+        assert len(run.evaluate(2).returns) == 2
+    with build(tmp_path, 2, experience=learned, resume=True) as training:
+        training.run(quiet=True)
+    assert training.epoch == 2
 
 
 def test_what_is_left_open_is_what_is_usual_for_the_agent():

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrl import agents
 from tfrl._internal import cores
-from tfrl.environments.compiled import cartpole, vector_env, wrappers
+from tfrl.environments.compiled import cartpole, pendulum, vector_env, wrappers
 from tfrl.training import cadence, experience, population, trainer
 from tfrl.training.collecting import _compiled_collection
 
@@ -64,6 +64,18 @@ def test_a_member_is_what_it_would_have_been_alone(agent, learned, tmp_path):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found.returns[1, -1], alone.return_mean)
     assert found.env_steps[-1] == alone.env_steps == steps
+
+
+@pytest.mark.slow
+def test_members_have_temperatures_of_their_own():
+    box = wrappers.AutoReset(wrappers.TimeLimit(pendulum.Pendulum(), 7))
+    given = {"env": box, "experience": REPLAYED, "total_env_steps": 40}
+    given["hyperparameters"] = {"temperature": [0.5, 0.25]}
+    fixed = agents.SAC(hidden_units=(4,), learn_temperature=False)
+    found = [float(x.log_temperature.params) for x in grown(fixed, **given).agents]
+    np.testing.assert_allclose(np.exp(found), [0.5, 0.25], rtol=1e-6)
+    with pytest.raises(ValueError, match="numbers that an update reads, .*'temperatu"):
+        grown(dataclasses.replace(fixed, learn_temperature=True), **given)
 
 
 @pytest.mark.slow

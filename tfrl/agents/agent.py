@@ -71,6 +71,9 @@ class AgentConfig(Protocol):
 
     An attribute `learns_from` may say what it learns from, and `usual_replay`, a
     dictionary of settings, may fill in what a `tfrl.training.Replayed` leaves open.
+    `initial_settings` may name settings that `create` alone reads, as what is learned
+    takes their place, so that a resumed run refuses to change them; of a setting `x`
+    beside `learn_x`, only where that is True.
 
     Example:
         >>> agent = tfrl.agents.PPO().create(

@@ -4,6 +4,7 @@ Its own `step` copies observations twice and stacks the infos of all environment
 key, which takes as long as a step of a simple environment.
 """
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ class SerialSteps:
     def __init__(self, vector: SyncVectorEnv) -> None:
         self._vector = vector
         self._items: list[Any] = []
+        self._is_known = False
 
     @staticmethod
     def can_play(vector: Any) -> bool:
@@ -48,9 +50,13 @@ class SerialSteps:
         infos: list[Any] = [None] * n
         rewards = np.empty(n)
         terminated, truncated = np.empty(n, bool), np.empty(n, bool)
+        is_known, self._is_known = self._is_known, True
         for i, (env, action) in enumerate(zip(envs, rows, strict=True)):
             # `i` tells which one is at fault, if one is.
-            items[i], rewards[i], terminated[i], truncated[i], info = env.step(action)
+            items[i], reward, over, cut, info = env.step(action)
+            if not is_known:  # arrays take strings, too
+                _check_numbers(reward, over, cut)
+            rewards[i], terminated[i], truncated[i] = reward, over, cut
             infos[i] = info
             if type(info) is not dict:
                 info.items()  # which other infos have, too
@@ -61,6 +67,7 @@ class SerialSteps:
     def reset(self, options: dict[str, np.ndarray]) -> tuple[Any, list[Any]]:
         """Begins new episodes where `options["reset_mask"]`, `[N]`, says so."""
         infos: list[Any] = []
+        self._is_known = False
         for i in np.flatnonzero(options["reset_mask"]).tolist():
             self._items[i], info = self._vector.envs[i].reset(seed=None, options={})
             info.items()
@@ -69,6 +76,14 @@ class SerialSteps:
 
     def _observations(self) -> Any:
         return _joined(self._vector.single_observation_space, self._items)
+
+
+def _check_numbers(*values: Any) -> None:
+    """Raises a TypeError unless these are bools or numbers, of whatever library."""
+    for value in values:
+        if np.asarray(value).dtype.kind in "biufc" or isinstance(value, numbers.Number):
+            continue
+        raise TypeError(f"a reward, or an end, is of type {type(value).__name__}")
 
 
 def _joined(space: spaces.Space, items: list[Any]) -> Any:

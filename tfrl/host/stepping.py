@@ -35,6 +35,7 @@ _FAULTS = (
     ),
     (r"AttributeError: (.*'items'.*)", "", "an info that is no dict: {}"),
     (r"float\(\) argument .*'([\w.]+)'$", _NUMBERS, "one that is a {}"),
+    (r"a reward, or an end, is of type (\w+)$", _NUMBERS, "one that is a {}"),
     (r"setting an array element", _NUMBERS, "one that is a sequence"),
     (r"TypeError: .*unpack non-iterable ([\w.]+)", "", "an object of type {}"),
     (r"ValueError: not enough values to unpack .* (\d+)\)", "", "{} values"),

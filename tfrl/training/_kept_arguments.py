@@ -41,6 +41,8 @@ _KERAS = "=keras"
 _OF_KERAS = keras.optimizers.schedules.LearningRateSchedule, keras.layers.Layer
 _DATA = (type(None), bool, int, float, str, bytes, np.ndarray, np.generic)
 _ABSENT = object()
+# The text of what only one of two values has.
+NOTHING = "(nothing)"
 _NESTED = (dict, list, tuple, np.ndarray)
 # Packages of which Keras finds the classes wherever a run is opened.
 _FOUND = {"keras", "tfrl"}
@@ -421,7 +423,7 @@ def _alike(one: Any, two: Any) -> bool:
 
 def _text(leaf: Any) -> str:
     if leaf is _ABSENT:
-        return "(nothing)"
+        return NOTHING
     if _is_lost(leaf):
         return str(leaf[_LOST])
     return typed_json.to_json(leaf) if isinstance(leaf, np.ndarray) else repr(leaf)

@@ -129,6 +129,8 @@ def made(
     precision = _run_record.dtype_policy_of(directory, resume)
     # Old runs go on, and are opened, as they began.
     is_new = not resume and checkpoints.latest_step(directory) is None
+    if is_new:
+        _plan.check_read(plan.arguments["experience"])
     with dtype_policies.used(precision):
         return _made(plan, workers, undo, directory, is_new)
 
@@ -281,6 +283,6 @@ def blaming_overrides(overrides: Sequence[Mapping[str, Any]]) -> Iterator[None]:
         raise ValueError(
             "`Trainer`: `override` expected changes that what was saved can be loaded "
             f"with; got {_run_record.changes_of(overrides[-1])}: {error}; give the old "
-            "values of what has another shape now, or train anew in another "
+            "values of what does not fit, or train anew in another "
             "`output_dir`"
         ) from error

@@ -1,5 +1,6 @@
 """Checks the arguments of a trainer, and counts its epochs and steps."""
 
+import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -42,6 +43,11 @@ _OF_BATCHES = {
 _LARGEST_SEED = 2**63 - 2**32
 # Of a run that is told neither of epochs nor of steps.
 _MOST_EPOCHS = 10_000
+
+
+# Settings of a replay that are read only beside another, which says so.
+_BESIDE = {"alpha": "sampler", "beta": "sampler"}
+_BESIDE |= {"relabel_ratio": "relabel", "prior_share": "prior_data"}
 
 
 class Plan(NamedTuple):
@@ -263,6 +269,30 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
     if isinstance(experience, experiences.Replayed):
         return experience.for_agent(config)
     return experience
+
+
+def check_read(learned: Any) -> None:
+    """Raises a ValueError where a new run is given a setting that nothing reads.
+
+    Runs of earlier versions may have such, and go on.
+
+    Args:
+        learned: the experience.
+    """
+    if not isinstance(learned, experiences.Replayed):
+        return
+    usual = {field.name: field.default for field in dataclasses.fields(learned)}
+    for name, other in _BESIDE.items():
+        value, is_alone = (
+            getattr(learned, name),
+            getattr(learned, other) == usual[other],
+        )
+        if is_alone and value != usual[name]:
+            raise ValueError(
+                f"`Replayed`: `{name}` expected {usual[name]}, its default, beside "
+                f"{other}={usual[other]!r}, with which nothing reads it; got "
+                f"{value!r:.80}; leave it out, or give `{other}`"
+            )
 
 
 def takes_transitions(config: agents.AgentConfig) -> bool:

@@ -9,6 +9,7 @@ has no `run.json`, and no digest in its `config.gin`.
 """
 
 import contextlib
+import dataclasses
 import json
 import pathlib
 from collections.abc import Iterator, Mapping
@@ -187,13 +188,17 @@ def dtype_policy_of(directory: pathlib.Path, resume: bool) -> str | None:
     return None if old is None else old.dtype_policy
 
 
-def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRecord:
+def continued(
+    new: RunRecord, directory: pathlib.Path, override: bool, config: Any
+) -> RunRecord:
     """Returns the record of a run that goes on.
 
     Args:
         new: of the trainer that goes on with it.
         directory: of the run; one of old has no record.
         override: whether it may differ.
+        config: hyper-parameters of the agent; what they name as `initial_settings` may
+            not.
 
     Raises:
         ValueError: if it differs in what `_FREE` does not name, or the old record is
@@ -218,6 +223,7 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
             f"experience = {kinds[1]} (was {kinds[0]}); {_ANEW}, from its agent by "
             "`trainer.agent = ...`"
         )
+    _check_initial(changes, config)
     apart = None if override else _apart(old.spaces, new.spaces)
     if changes and not override:
         listed = ", ".join(
@@ -243,6 +249,31 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
         env_steps = checkpoints.latest_step(directory)
         overrides = (*overrides, {"env_steps": env_steps, "changes": texts})
     return new._replace(overrides=overrides)
+
+
+def _check_initial(changes: Mapping[str, tuple[str, str]], config: Any) -> None:
+    """Raises a ValueError where a change would do nothing."""
+    for place in _initial_places(config, "agent"):
+        before, after = changes.get(place, (_kept_arguments.NOTHING,) * 2)
+        # Other agents, and earlier versions, did not have it.
+        if _kept_arguments.NOTHING not in (before, after):
+            raise ValueError(
+                f"`Trainer`: `resume` expected {place} as it was, since only the "
+                f"beginning of a run reads it; got {place} = {after} (was {before}); "
+                f"give the old value, or {_ANEW}"
+            )
+
+
+def _initial_places(config: Any, place: str) -> Iterator[str]:
+    """Yields the places of `initial_settings`, also of agents within agents."""
+    for name in getattr(config, "initial_settings", ()):
+        if getattr(config, f"learn_{name}", True):
+            yield f"{place}.{name}"
+    within = config if isinstance(config, Mapping) else {}
+    if dataclasses.is_dataclass(config):
+        within = {x.name: getattr(config, x.name) for x in dataclasses.fields(config)}
+    for name, part in within.items():
+        yield from _initial_places(part, f"{place}.{name}")
 
 
 def _changes(old: RunRecord, new: RunRecord) -> dict[str, tuple[str, str]]:

@@ -382,7 +382,7 @@ class _Replay(Latest):
         prior: _recorded_rows.Batches | None,
     ) -> None:
         self._starts, self._stack = config.learning_starts, config.frame_stack
-        self._count = config.n_gradient_steps(n_envs)
+        self._count, self._alpha = config.n_gradient_steps(n_envs), config.alpha
         draws = np.random.default_rng([seed, 7])
         self._replay: Any = replay_of(config, specs, n_envs, draws, collector.envs)
         self._parts = collector.parts
@@ -419,6 +419,8 @@ class _Replay(Latest):
     def set_state(self, state: Any) -> None:
         if self._prior is not None and state is not None:  # it may be new
             self._prior.set_state(state)
+        if isinstance(self._replay, prioritized.PrioritizedReplay):
+            self._replay.alpha = self._alpha  # it has that of the saved one
 
     def cut(self) -> None:
         self._replay.store.cut()

@@ -144,6 +144,7 @@ def train_population(
         )
     config = _plan.checked_agent(agent, _WHERE)
     learned = _plan.checked_experience(config, experience)
+    _plan.check_read(learned)
     values = _swept_settings.checked(_WHERE, config, seeds, hyperparameters or {})
     for name, value in {"n_envs": n_envs, "total_env_steps": total_env_steps}.items():
         checks.check_whole_number(_WHERE, name, value, low=1)

@@ -168,7 +168,7 @@ class Trainer:
         )
         self._seconds, self._log_position = 0.0, run_log.RunLog.START
         self._saved: int | None = None
-        self._is_between_epochs = True
+        self._config, self._is_between_epochs = plan.arguments["agent"], True
 
     def __enter__(self) -> Self:
         """Locks the folder and, when resuming, loads its newest checkpoint."""
@@ -224,8 +224,7 @@ class Trainer:
             )
         bar = None
         if self.is_chief and not quiet:
-            total = max(self.total_env_steps, self.env_steps)
-            name = self.directory.name
+            total, name = max(self.total_env_steps, self.env_steps), self.directory.name
             bar = progress_bar.Progress(
                 total, description=name, start_env_steps=self.env_steps
             )
@@ -482,7 +481,8 @@ class Trainer:
     def _restore(self) -> str | None:
         """Loads the newest checkpoint; returns what the user should know."""
         self._unrecorded = _run_record.lacking(self.directory, self.record)
-        self.record = _run_record.continued(self.record, self.directory, self._override)
+        asked = self._override, self._config
+        self.record = _run_record.continued(self.record, self.directory, *asked)
         with _parts.blaming_overrides(self.record.overrides if self._override else ()):
             given = self.agent, self.record, self._override, self.eval_envs
             self.agent, facts, self.env_steps, notice = self._checkpoints.load(*given)

@@ -212,6 +212,28 @@ def test_gradients_of_each_network_are_clipped():
         assert moved[1] < 1e-3 * moved[0], name
 
 
+@pytest.mark.parametrize(
+    ("config", "actions"),
+    [
+        (sac.SAC(), STEER),
+        (sac.SAC(), S.Discrete(3)),
+        (sac.SAC(), MIXED),
+        (tqc.TQC(), STEER),
+        (crossq.CrossQ(critic_units=(8,)), STEER),
+    ],
+)
+def test_a_fixed_temperature_is_that_of_the_settings(config, actions):
+    config = dataclasses.replace(config, hidden_units=(8,), learn_temperature=False)
+    config = dataclasses.replace(config, temperature=0.25)
+    agent = config.create(BOX, actions)
+    sample = soft_examples.sample_of(agent, BOX, 1, B)
+    # As of a checkpoint of a run that learned it.
+    other = agent.log_temperature.replace(params=tf.constant(3.0))
+    learned, info = agent.replace(log_temperature=other).update(sample)
+    assert float(info["temperature"]) == pytest.approx(0.25)
+    assert_close(learned, agent.update(sample)[0])
+
+
 @pytest.mark.slow
 def test_a_fixed_temperature_stays(monkeypatch):
     agent = make_agent(learn_temperature=False, temperature=0.5)

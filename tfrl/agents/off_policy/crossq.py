@@ -32,7 +32,7 @@ class CrossQ:
             `tfrl.schedules` or Keras.
         critic_learning_rate: of the critics, likewise.
         temperature_learning_rate: of log alpha, likewise.
-        temperature: alpha at the beginning.
+        temperature: alpha, at the beginning if it is learned.
         learn_temperature: whether alpha is learned; else it is constant.
         target_entropy: as in `SAC`.
         n_critics: number of critics.
@@ -57,6 +57,7 @@ class CrossQ:
 
     learns_from: ClassVar[str] = "transitions"
     usual_replay: ClassVar[dict[str, float]] = _actor_critics.USUAL_REPLAY
+    initial_settings: ClassVar[tuple[str, ...]] = ("temperature",)
     tau: ClassVar[float] = 1.0
     actor_value: ClassVar[str] = "min"
 

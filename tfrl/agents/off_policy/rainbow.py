@@ -53,6 +53,7 @@ class Rainbow(c51.C51):
     """
 
     _is_random: ClassVar[bool] = True
+    initial_settings: ClassVar[tuple[str, ...]] = ("noise",)
 
     epsilon: agent.Scheduled = 0.0
     double: bool = True

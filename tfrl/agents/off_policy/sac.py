@@ -59,7 +59,7 @@ class SAC:
             `tfrl.schedules` or Keras.
         critic_learning_rate: of the critics, likewise.
         temperature_learning_rate: of log alpha, likewise.
-        temperature: alpha at the beginning.
+        temperature: alpha, at the beginning if it is learned.
         learn_temperature: whether alpha is learned; else it is constant.
         target_entropy: entropy that alpha is to bring about, in nats; None for -1 for
             each number and 0.98 log n for each choice among n. Where observations have
@@ -98,6 +98,7 @@ class SAC:
 
     learns_from: ClassVar[str] = "transitions"
     usual_replay: ClassVar[dict[str, float]] = _actor_critics.USUAL_REPLAY
+    initial_settings: ClassVar[tuple[str, ...]] = ("temperature",)
 
     learning_rate: agent.Scheduled = 3e-4
     critic_learning_rate: agent.Scheduled = 3e-4
@@ -204,6 +205,12 @@ class SACAgent(_minibatches.MinibatchAgent):
 
     _scheduled: ClassVar[tuple[str, ...]] = _RATES
     _measured: ClassVar[tuple[str, ...]] = _MEASURED
+
+    def _lent(self) -> Self:
+        lent, known = super()._lent(), self.log_temperature
+        if not self.config.learn_temperature:  # what was loaded may have been learned
+            known = known.replace(params=_log(self.config.temperature))
+        return lent.replace(log_temperature=known)
 
     def _begin(self, hyper: dict[str, tf.Tensor]) -> tuple:
         rates = [hyper[name] for name in _RATES]
@@ -421,7 +428,7 @@ def made(
         seed: of its draws.
     """
     tx = gradient_transforms.adam(agent.first(config.temperature_learning_rate))
-    initial = tf.constant(math.log(config.temperature), tf.float32)
+    initial = _log(config.temperature)
     return kind(
         policy=policy,
         critics=critics,
@@ -442,6 +449,13 @@ def check(config: Any) -> None:
     _actor_critics.check(config, scheduled=_RATES)
     checks.check_positive(where, "temperature", config.temperature)
     checks.check_whole_number(where, "policy_delay", config.policy_delay, low=1)
+
+
+def _log(temperature: Any) -> tf.Tensor:
+    """Of a number, or of a tensor, as members of a population have it."""
+    if tf.is_tensor(temperature):
+        return tf.math.log(temperature)
+    return tf.constant(math.log(temperature), tf.float32)
 
 
 def _itself(params: tf.Tensor) -> tf.Tensor:

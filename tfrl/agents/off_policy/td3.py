@@ -63,6 +63,7 @@ class TD3:
 
     learns_from: ClassVar[str] = "transitions"
     usual_replay: ClassVar[dict[str, float]] = _actor_critics.USUAL_REPLAY
+    initial_settings: ClassVar[tuple[str, ...]] = ("initial_noise",)
 
     learning_rate: agent.Scheduled = 3e-4
     exploration_noise: agent.Scheduled = 0.1

@@ -32,7 +32,7 @@ class TQC:
             `tfrl.schedules` or Keras.
         critic_learning_rate: of the critics, likewise.
         temperature_learning_rate: of log alpha, likewise.
-        temperature: alpha at the beginning.
+        temperature: alpha, at the beginning if it is learned.
         learn_temperature: whether alpha is learned; else it is constant.
         target_entropy: as in `SAC`.
         tau: share that the critics' copy takes over each step.
@@ -59,6 +59,7 @@ class TQC:
 
     learns_from: ClassVar[str] = "transitions"
     usual_replay: ClassVar[dict[str, float]] = _actor_critics.USUAL_REPLAY
+    initial_settings: ClassVar[tuple[str, ...]] = ("temperature",)
 
     learning_rate: agent.Scheduled = 3e-4
     critic_learning_rate: agent.Scheduled = 3e-4

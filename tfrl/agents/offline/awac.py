@@ -63,6 +63,7 @@ class AWAC:
 
     learns_from: ClassVar[str] = "recorded"
     usual_replay: ClassVar[dict[str, float]] = _actor_critics.USUAL_REPLAY
+    initial_settings: ClassVar[tuple[str, ...]] = ("log_std",)
 
     learning_rate: agent.Scheduled = 3e-4
     temperature: float = 1.0

@@ -52,6 +52,7 @@ class BC:
     """
 
     learns_from: ClassVar[str] = "batches"
+    initial_settings: ClassVar[tuple[str, ...]] = ("log_std",)
 
     learning_rate: agents.Scheduled = 6e-5
     max_gradient_norm: float | None = None

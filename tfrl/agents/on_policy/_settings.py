@@ -16,6 +16,7 @@ class OneStep:
     """
 
     learns_from: ClassVar[str] = "trajectories"
+    initial_settings: ClassVar[tuple[str, ...]] = ("log_std",)
     n_epochs: ClassVar[int] = 1
     minibatch_size: ClassVar[None] = None
     value_clip: ClassVar[None] = None

@@ -67,6 +67,7 @@ class PPO:
     """
 
     learns_from: ClassVar[str] = "trajectories"
+    initial_settings: ClassVar[tuple[str, ...]] = ("log_std",)
 
     gamma: float = 0.99
     lambda_: float = 0.95

@@ -239,7 +239,8 @@ class CompiledCollector(collection.Collector):
     def state(self) -> dict[str, Any]:
         """Returns episodes and replay, as plain data."""
         leaves = [np.array(x) for x in tf.nest.flatten(self._episodes)]
-        return {**super().state(), "key": self._key.numpy(), "episodes": leaves}
+        own = {"alpha": getattr(self._learned, "alpha", None), "episodes": leaves}
+        return {**super().state(), "key": self._key.numpy(), **own}
 
     def set_state(self, state: dict[str, Any], *, same_episodes: bool) -> None:
         """Takes up where `state` was returned."""
@@ -251,9 +252,8 @@ class CompiledCollector(collection.Collector):
         super().set_state(state, same_episodes=same_episodes)
 
     def _take_up(self, state: dict[str, Any]) -> None:
-        leaves = map(tf.constant, state["episodes"])
         self._key = tf.constant(state["key"])
-        self._episodes = tf.nest.pack_sequence_as(self._episodes, [*leaves])
+        self._episodes = _device_replay.taken_up(self._episodes, state, self._learned)
 
     @property
     def _resetting(self) -> np.ndarray:

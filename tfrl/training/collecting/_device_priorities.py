@@ -90,6 +90,25 @@ class DevicePriorities(NamedTuple):
         masses = tf.tensor_scatter_nd_update(masses, rows[:, None], new)
         return DevicePriorities(tf.reshape(masses, self.masses.shape), highest)
 
+    def reweighted(self, old: float, new: float) -> "DevicePriorities":
+        """Returns the same priorities with another alpha.
+
+        Args:
+            old: how much they counted.
+            new: how much they are to count.
+
+        Raises:
+            ValueError: if just one is 0, as masses of 1 tell no priorities.
+        """
+        if old == new:
+            return self
+        if not (old and new):
+            raise ValueError(
+                "`Trainer`: `experience` expected `alpha` to go from one number in "
+                f"(0, 1] to another; got {new} after {old}; give the old value"
+            )
+        return self._replace(masses=self.masses ** (new / old))
+
     def check(self) -> None:
         """Raises a ValueError if a priority was NaN or infinite."""
         if not np.isfinite(self.highest):

@@ -1,5 +1,6 @@
 """A replay of tensors, for who collects and learns within one graph."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -185,3 +186,20 @@ class DeviceReplay(NamedTuple):
 
 def _kept(piece: records.Trajectory) -> records.Trajectory:
     return piece._replace(valid=(), log_probs=(), states=())
+
+
+def taken_up(episodes: Any, state: Mapping[str, Any], learned: Any) -> Any:
+    """Returns running episodes as they were kept, with priorities of the alpha now.
+
+    Args:
+        episodes: of the same structure.
+        state: what was kept, its `episodes` and, but for older runs, `alpha`.
+        learned: the experience.
+    """
+    leaves = map(tf.constant, state["episodes"])
+    episodes = tf.nest.pack_sequence_as(episodes, [*leaves])
+    replay, old = episodes.replay, state.get("alpha")
+    if not (replay and replay.priorities) or old is None:
+        return episodes
+    priorities = replay.priorities.reweighted(old, learned.alpha)
+    return episodes.replace(replay=replay._replace(priorities=priorities))

@@ -175,7 +175,8 @@ class FitTrainer:
         with contextlib.ExitStack() as undo:
             undo.push(self._open)
             with _run_record.locked(self.directory, self._resume):
-                _run_record.continued(self.record, self.directory, self._override)
+                asked = self._override, self._given["agent"]
+                _run_record.continued(self.record, self.directory, *asked)
             undo.pop_all()
         return self
 

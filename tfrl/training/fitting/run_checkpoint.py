@@ -393,7 +393,8 @@ class _FitRun:
         record = _recorded.recorded(self._model, self._saved)
         if checkpoints.latest_step(self._directory) is not None:
             old = _run_record.read("RunCheckpoint", self._directory)
-            record = _run_record.continued(record, self._directory, True)
+            config = self._model.recipe.config
+            record = _run_record.continued(record, self._directory, True, config)
             told = () if old is None else record.overrides[len(old.overrides) :]
             if told and not self._saved.override:
                 changes = _run_record.changes_of(told[0])
