@@ -296,6 +296,33 @@ class NumpyNormal(_Head):
         return np.array(self.low, self.dtype), np.array(self.high, self.dtype)
 
     @functools.cached_property
+    def _narrow_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of float64 as the outermost float32 within them, else those given.
+
+        LiteRT clips no float64. Those beyond float32's range stay as they are, and
+        those between which it has no number.
+        """
+        low, high = self._bounds
+        if low.dtype != np.float64:
+            return low, high
+        size, known = np.abs([low, high]), np.finfo(np.float32)
+        normal = (size >= float(known.tiny)) & (size <= float(known.max))
+        if not (normal | (size == 0) | np.isinf(size)).all():
+            return low, high
+        least, most = low.astype("f"), high.astype("f")
+        least = np.where(least < low, np.nextafter(least, np.float32(np.inf)), least)
+        most = np.where(most > high, np.nextafter(most, np.float32(-np.inf)), most)
+        return (least, most) if (least <= most).all() else (low, high)
+
+    def _limits(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds for actions of a dtype, in the dtype in which they are clipped.
+
+        That is the environment's, as rounding may lead beyond a bound, or float32 with
+        bounds that float64, exact for it, keeps.
+        """
+        return self._bounds if dtype == np.float64 else self._narrow_bounds
+
+    @functools.cached_property
     def _scale(self) -> tuple[np.ndarray, np.ndarray]:
         low, high = np.array(self.low), np.array(self.high)
         return ((high + low) / 2).astype("f"), ((high - low) / 2).astype("f")
@@ -375,10 +402,11 @@ class NumpyNormal(_Head):
         if self.squash:
             centre, half_range = self._scale
             actions = centre + half_range * np.tanh(actions)
-        low, high = self._bounds
+        low, high = self._limits(actions.dtype)
         # As `np.clip` in half of its time on a few rows.
-        bounded = np.minimum(np.maximum(actions.astype(self.dtype), low), high)
-        return bounded.reshape(*actions.shape[:-1], *self.shape)
+        bounded = np.minimum(np.maximum(actions.astype(low.dtype), low), high)
+        shaped = bounded.reshape(*actions.shape[:-1], *self.shape)
+        return shaped.astype(self.dtype, copy=False)
 
 
 @dataclasses.dataclass(frozen=True)
