@@ -182,7 +182,7 @@ def _check_rewards(fault: str, space: Any, rewards: Callable[..., Any]) -> None:
     try:
         with np.errstate(all="ignore"):
             shape: Any = rewards(achieved, desired).shape
-            once, again = (found(), found()) if shape == (n,) else ((), ())
+            twice: Any = (found(), found()) if shape == (n,) else ()
     except Exception as error:
         shape = f"{type(error).__name__}: {error}"
     if shape != (n,):
@@ -192,7 +192,8 @@ def _check_rewards(fault: str, space: Any, rewards: Callable[..., Any]) -> None:
             "is kept, so that it is an empty dict here"
         )
     alike = functools.partial(np.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
-    if alike(once, again) and not alike(*once):  # those that are random differ anyway
+    once = twice[0]
+    if alike(*twice) and not alike(*once):  # those that are random differ anyway
         raise ValueError(
             f"{fault} expected to reward each row of goals {[*achieved.shape]} by "
             f"itself; got {once[0]} for all together and {once[1]} for one at a time; "

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrl.host import _masks
+from tfrl.host import _bounded, _masks
 
 # What softplus maps to 1.
 UNIT_SOFTPLUS = math.log(math.expm1(1.0))
@@ -264,7 +264,7 @@ class NumpyCategorical(_Head):
 
 
 @dataclasses.dataclass(frozen=True)
-class NumpyNormal(_Head):
+class NumpyNormal(_bounded.Bounded, _Head):
     """A diagonal normal whose draws are clipped or squashed to the bounds.
 
     Attributes:
@@ -290,37 +290,6 @@ class NumpyNormal(_Head):
     squash: bool = False
     init_scale: float | None = None
     min_scale: float = 1e-4
-
-    @functools.cached_property
-    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.array(self.low, self.dtype), np.array(self.high, self.dtype)
-
-    @functools.cached_property
-    def _narrow_bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds of float64 as the outermost float32 within them, else those given.
-
-        LiteRT clips no float64. Those beyond float32's range stay as they are, and
-        those between which it has no number.
-        """
-        low, high = self._bounds
-        if low.dtype != np.float64:
-            return low, high
-        size, known = np.abs([low, high]), np.finfo(np.float32)
-        normal = (size >= float(known.tiny)) & (size <= float(known.max))
-        if not (normal | (size == 0) | np.isinf(size)).all():
-            return low, high
-        least, most = low.astype("f"), high.astype("f")
-        least = np.where(least < low, np.nextafter(least, np.float32(np.inf)), least)
-        most = np.where(most > high, np.nextafter(most, np.float32(-np.inf)), most)
-        return (least, most) if (least <= most).all() else (low, high)
-
-    def _limits(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds for actions of a dtype, in the dtype in which they are clipped.
-
-        That is the environment's, as rounding may lead beyond a bound, or float32 with
-        bounds that float64, exact for it, keeps.
-        """
-        return self._bounds if dtype == np.float64 else self._narrow_bounds
 
     @functools.cached_property
     def _scale(self) -> tuple[np.ndarray, np.ndarray]:
