@@ -79,6 +79,43 @@ class _Costly(goals.BitFlipping):
         return super().compute_reward(achieved_goal, desired_goal, info) - info["cost"]
 
 
+class _First(goals.BitFlipping):
+    """Rewards one pair of goals at a time, whose bits it takes for pairs."""
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return -np.abs(achieved_goal[0] - desired_goal[0])
+
+
+class _Mixed(goals.BitFlipping):
+    """Rewards a pair of goals by what the other pairs are."""
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        unlike = (achieved_goal != desired_goal).any(axis=-1)
+        return np.where(unlike, -unlike.mean(), 0.0)
+
+
+class _Random(goals.BitFlipping):
+    """Rewards by chance."""
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        rewards = super().compute_reward(achieved_goal, desired_goal, info)
+        return rewards + np.random.default_rng().normal(size=rewards.shape)
+
+
+class _Apart(goals.BitFlipping):
+    """Rewards by how far goals are apart, which are in a plane."""
+
+    def __init__(self, bound=np.inf):
+        super().__init__()
+        plane = gym.spaces.Box(-bound, bound, (4, 3))
+        self.observation_space = gym.spaces.Dict(
+            observation=plane, achieved_goal=plane, desired_goal=plane
+        )
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return -np.log(np.linalg.norm(achieved_goal - desired_goal, axis=(-1, -2)))
+
+
 class _Silent(gym.Wrapper):
     compute_reward = 3
 
@@ -93,6 +130,8 @@ def _vector(make):
         (functools.partial(gym.make, "CartPole-v1"), "`envs` expected a Dict"),
         (_Unlike, r"`compute_reward` of .* expected to take arrays .* got \(\)"),
         (_Costly, r"got KeyError: 'cost'; .* no `info` is kept, .* an empty dict"),
+        (lambda: _First(3), r"take arrays of goals \[4, 3\] .*; got \(3,\)"),
+        (_Mixed, "reward each row .* by itself; got .* reduce the axes of a goal only"),
         (lambda: _Silent(goals.BitFlipping(2)), "with a method `compute_reward"),
     ],
 )
@@ -100,4 +139,18 @@ def test_environments_without_goals_are_refused(make, message):
     envs = _vector(make)
     with pytest.raises(ValueError, match=f"`goal_rewards`: .*{message}"):
         goals.goal_rewards(envs)
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    "make", [_Random, _Apart, functools.partial(_Apart, np.finfo("f").max)]
+)
+def test_rewards_of_rows_are_taken(make):
+    envs = _vector(make)
+    space = envs.single_observation_space["achieved_goal"]
+    before = space.np_random.bit_generator.state
+    rewards = goals.goal_rewards(envs)
+    assert space.np_random.bit_generator.state == before
+    some = np.ones([2, *space.shape], space.dtype)
+    assert rewards(some, 0 * some).shape == (2,)
     envs.close()

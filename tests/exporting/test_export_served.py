@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import default_rows
 import export_examples
 import gymnasium as gym
 import keras
@@ -396,11 +397,11 @@ LITERT = {
     ),
     "dict to several": (NAMED, S.MultiDiscrete([3, 2]), {}, {}),
     "tuple to bits": (S.Tuple([BOX, S.Discrete(2)]), S.MultiBinary(3), {}, {}),
+    "float64": (BOX, S.Box(-0.1, 0.3, (1, 2), np.float64), {}, {}),
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", LITERT)
+@pytest.mark.parametrize("kind", [*default_rows.slow(*list(LITERT)[:-1]), "float64"])
 def test_other_policies_as_files_of_litert(tmp_path, kind):
     space, actions, options, more = LITERT[kind]
     agent, path = trained(space, actions, **options), tmp_path / "policy.tflite"

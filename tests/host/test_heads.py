@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tfrl.distributions import heads_of_spaces
+from tfrl.distributions import action_heads, heads_of_spaces
 from tfrl.host import heads
 
 S = gym.spaces
@@ -151,3 +151,30 @@ def test_the_greedy_option_by_hand():
     drawn = head.host_sample(logits, np.random.default_rng(0))
     shares = np.bincount(drawn) / 20_000
     np.testing.assert_allclose(shares, [0.1, 0.8, 0.1], atol=5 * 0.4 / np.sqrt(2e4))
+
+
+FINEST = np.nextafter(np.float32(0.1), np.float32(0))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "reached"),
+    [
+        (-1.0, 2.0, (-1.0, 2.0)),
+        (-0.1, 0.1, (-FINEST, FINEST)),
+        (-np.inf, 0.1, (-np.inf, FINEST)),
+        (-1e39, 1e39, (-1e39, 1e39)),
+        (-1e-40, 1e-50, (-1e-40, 1e-50)),
+        (1e39, np.inf, (1e39, np.inf)),
+        (0.1, 0.1 + 1e-12, (0.1, 0.1 + 1e-12)),
+    ],
+)
+def test_bounds_of_float64_are_kept_and_reached(low, high, reached):
+    head = action_heads.NormalHead((low,), (high,), (), "float64", False)
+    raw = np.array([[-np.inf], [np.inf]], "f")
+    found = head.host_to_env(raw)
+    np.testing.assert_array_equal(head.to_env(raw), found, strict=True)
+    assert found.dtype == np.float64
+    assert (low <= found).all() and (found <= high).all()
+    assert found.tolist() == [*map(float, reached)]
+    for widened in (head.host_to_env, head.to_env):
+        assert np.array_equal(widened(raw.astype("d")), [low, high])

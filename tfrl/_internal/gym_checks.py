@@ -95,7 +95,9 @@ def check_renders(where: str, env: Any) -> None:
         )
 
 
-def check_numbers(where: str, name: str, nest: Any, dtype: Any = None) -> None:
+def check_numbers(
+    where: str, name: str, nest: Any, dtype: Any = None, before: int = 0
+) -> None:
     """Raises unless all numbers are finite.
 
     Args:
@@ -103,11 +105,12 @@ def check_numbers(where: str, name: str, nest: Any, dtype: Any = None) -> None:
         name: name of what is checked.
         nest: arrays `[T, N, ...]`; those that hold no floats pass.
         dtype: in which they are to be finite; None for their own.
+        before: how many steps were played before those of the arrays.
 
     Raises:
         ValueError: with the first that is not, its part, step and environment. Steps
-            count from the beginning of the arrays and from 1; step 0 are the
-            "observations" before.
+            count from 1, and from the beginning of the arrays without others `before`;
+            step 0 are the "observations" before.
     """
     for part, leaf in named_leaves(name, nest):
         if leaf.dtype.kind != "f":
@@ -123,7 +126,7 @@ def check_numbers(where: str, name: str, nest: Any, dtype: Any = None) -> None:
             hint = ", where a reward of None becomes nan, too" if is_nan else ""
             raise ValueError(
                 f"`{where}`: `{part}` expected finite numbers; got {got}{fault} "
-                f"{_step_and_environment(name, place)}{hint}"
+                f"{_step_and_environment(name, place, before)}{hint}"
             )
 
 
@@ -240,8 +243,8 @@ def all_forbidden(masks: np.ndarray, counts: list[int]) -> tuple[int, int] | Non
     return row, choice
 
 
-def _step_and_environment(name: str, place: np.ndarray) -> str:
-    step = place[0] if name == "observations" else place[0] + 1
+def _step_and_environment(name: str, place: np.ndarray, before: int = 0) -> str:
+    step = before + place[0] + (name != "observations")
     where = f"at step {step} of those just played in environment {place[1]}"
     return f"{where}; fix the environment"
 

@@ -344,12 +344,13 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
 
     def to_env(self, actions: tf.Tensor) -> tf.Tensor:
         """Turns raw actions into the environment's."""
+        actions = tf.convert_to_tensor(actions)
         if self.squash:
             centre, half_range = self._scale
             actions = centre + half_range * tf.tanh(actions)
-        # Clipped in the environment's dtype: rounding may lead beyond a bound.
-        bounded = tf.clip_by_value(tf.cast(actions, self.dtype), *self._bounds)
-        return _shaped(bounded, self.shape)
+        low, high = self._limits(actions.dtype.as_numpy_dtype)
+        bounded = tf.clip_by_value(tf.cast(actions, low.dtype), low, high)
+        return tf.cast(_shaped(bounded, self.shape), self.dtype)
 
     def from_env(self, actions: tf.Tensor) -> tf.Tensor:
         """Turns the environment's actions into raw ones.

@@ -5,6 +5,9 @@ and `compute_reward(achieved_goal, desired_goal, info)` returns the reward for a
 one goal where another was desired, as in Gymnasium-Robotics.
 """
 
+import copy
+import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -129,7 +132,7 @@ def goal_rewards(envs: gym.vector.VectorEnv) -> Callable[[Any, Any], np.ndarray]
 
     Raises:
         ValueError: if observations do not have two goals of one space, or no function
-            rewards them, or none rewards arrays of goals.
+            rewards them, or it does not reward the rows of arrays, each by itself.
 
     Example:
         >>> envs = gym.make_vec("tfrl.environments.goals:BitFlipping-v0", 2, n_bits=3)
@@ -157,18 +160,45 @@ def goal_rewards(envs: gym.vector.VectorEnv) -> Callable[[Any, Any], np.ndarray]
     def rewards(achieved: Any, desired: Any) -> np.ndarray:
         return np.asarray(compute(achieved, desired, {}), np.float32)
 
-    some = np.stack([np.asarray(goals[0].sample())] * 3)
+    _check_rewards(f"`{where}`: `compute_reward` of {envs}", goals[0], rewards)
+    return rewards
+
+
+def _check_rewards(fault: str, space: Any, rewards: Callable[..., Any]) -> None:
+    """Raises a ValueError unless rows of goals get a reward each, by themselves."""
+    # As many as no axis of a goal is long, so that none is taken for the rows.
+    n = next(i for i in itertools.count(3) if i not in (space.shape or ()))
+    space = copy.deepcopy(space)
+    space.seed(0)
+    achieved, desired = (np.stack([space.sample() for _ in range(n)]) for _ in range(2))
+    desired[0] = achieved[0]  # goals that are drawn are hardly ever alike
+
+    def found() -> np.ndarray:
+        """Rewards of all rows, and of each alone, `[2, n]`."""
+        rows = zip(achieved[:, None], desired[:, None], strict=True)
+        alone = [rewards(*row).ravel() for row in rows]
+        return np.stack([rewards(achieved, desired), np.concatenate(alone)])
+
     try:
-        shape: Any = rewards(some, some).shape
+        with np.errstate(all="ignore"):
+            shape: Any = rewards(achieved, desired).shape
+            twice: Any = (found(), found()) if shape == (n,) else ()
     except Exception as error:
         shape = f"{type(error).__name__}: {error}"
-    if shape != (3,):
+    if shape != (n,):
         raise ValueError(
-            f"`{where}`: `compute_reward` of {envs} expected to take arrays of goals "
-            f"{list(some.shape)} and return rewards [3]; got {shape!s:.200}; reward by "
-            "the goals alone: no `info` is kept, so that it is an empty dict here"
+            f"{fault} expected to take arrays of goals {[*achieved.shape]} and return "
+            f"rewards [{n}]; got {shape!s:.200}; reward by the goals alone: no `info` "
+            "is kept, so that it is an empty dict here"
         )
-    return rewards
+    alike = functools.partial(np.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
+    once = twice[0]
+    if alike(*twice) and not alike(*once):  # those that are random differ anyway
+        raise ValueError(
+            f"{fault} expected to reward each row of goals {[*achieved.shape]} by "
+            f"itself; got {once[0]} for all together and {once[1]} for one at a time; "
+            "reduce the axes of a goal only, not the first"
+        )
 
 
 def _is_there(space: gym.Space, key: str) -> bool:

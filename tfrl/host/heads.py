@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrl.host import _masks
+from tfrl.host import _bounded, _masks
 
 # What softplus maps to 1.
 UNIT_SOFTPLUS = math.log(math.expm1(1.0))
@@ -264,7 +264,7 @@ class NumpyCategorical(_Head):
 
 
 @dataclasses.dataclass(frozen=True)
-class NumpyNormal(_Head):
+class NumpyNormal(_bounded.Bounded, _Head):
     """A diagonal normal whose draws are clipped or squashed to the bounds.
 
     Attributes:
@@ -290,10 +290,6 @@ class NumpyNormal(_Head):
     squash: bool = False
     init_scale: float | None = None
     min_scale: float = 1e-4
-
-    @functools.cached_property
-    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.array(self.low, self.dtype), np.array(self.high, self.dtype)
 
     @functools.cached_property
     def _scale(self) -> tuple[np.ndarray, np.ndarray]:
@@ -375,10 +371,11 @@ class NumpyNormal(_Head):
         if self.squash:
             centre, half_range = self._scale
             actions = centre + half_range * np.tanh(actions)
-        low, high = self._bounds
+        low, high = self._limits(actions.dtype)
         # As `np.clip` in half of its time on a few rows.
-        bounded = np.minimum(np.maximum(actions.astype(self.dtype), low), high)
-        return bounded.reshape(*actions.shape[:-1], *self.shape)
+        bounded = np.minimum(np.maximum(actions.astype(low.dtype), low), high)
+        shaped = bounded.reshape(*actions.shape[:-1], *self.shape)
+        return shaped.astype(self.dtype, copy=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -109,11 +109,14 @@ def evaluate(
     stepper = stepping.Stepper(envs, seed)
     initial = memory = acting.initial_state(n_envs)
     rng = np.random.default_rng(seed)
+    n_steps = 0
     while not tally.is_full():
         acted = acting.act(
             stepper.observations, memory, seed=rng, temperature=temperature
         )
-        collection.check_actions(where, acted.actions, envs)
+        seen = collection.Seen(stepper.observations, n_steps)
+        collection.check_actions(where, acted.actions, envs, seen)
+        n_steps += 1
         outcome = stepper.step(acted.actions)
         ended = outcome.terminated | outcome.truncated
         tally.add(outcome.rewards, ended, outcome.valid, outcome.successes)

@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode
 from toy_envs import LAYOUTS, MODES, Walk, act, vector
 
 from tfrl.policies import policy
+from tfrl.training import evaluation
 from tfrl.training.collecting import collection
 
 
@@ -163,6 +164,30 @@ def test_numbers_that_are_none_name_step_and_environment(
         f"{value} at step 3 of those just played in environment 1;",
     ):
         collector.collect(lambda _: still, to_env)
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_observations_explain_actions_that_are_no_numbers(first):
+    class Blind(Walk):
+        action_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+        def reset(self, **kwargs):
+            seen, info = super().reset(**kwargs)
+            return seen * (np.nan if first == 0 else 1.0), info
+
+        def step(self, action):
+            seen, *rest = super().step(0)
+            return seen * (np.nan if self.steps == first else 1.0), *rest
+
+    envs = gym.vector.SyncVectorEnv([Blind] * 2)
+    message = f"got nan at step {first} of those just played in environment 0; fix the"
+    for where, play in (
+        ("Collector.collect", collection.Collector(envs, 5, 0).collect),
+        ("evaluate", lambda policy: evaluation.evaluate(policy, envs, 2, seed=0)),
+    ):
+        match = f"`{where}`: `observations` expected finite numbers; {message}"
+        with pytest.raises(ValueError, match=match):
+            play(lambda seen: seen[:, :1])
 
 
 def test_a_reward_that_is_too_large_is_told_as_it_is():

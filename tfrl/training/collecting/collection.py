@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -202,8 +202,9 @@ class Collector:
             )
             if not t or is_function:
                 counts = ~self._resetting
+                seen = Seen(self.observations, t)
                 check_actions(
-                    "Collector.collect", acted.actions, self.envs, counts=counts
+                    "Collector.collect", acted.actions, self.envs, seen, counts=counts
                 )
             # Before the step, which may overwrite what an environment has shown.
             rows.write_choice(t, self.observations, acted, memory)
@@ -334,10 +335,23 @@ def remembered(state: Any, initial: Any, outcome: Any) -> Any:
     )
 
 
+class Seen(NamedTuple):
+    """What actions answer.
+
+    Attributes:
+        observations: nest of `[N, *shape]`.
+        step: how many were played before.
+    """
+
+    observations: Any
+    step: int
+
+
 def check_actions(
     where: str,
     actions: Any,
     envs: VectorEnv,
+    seen: Seen,
     space: Any = None,
     counts: np.ndarray | slice = slice(None),
 ) -> None:
@@ -349,6 +363,7 @@ def check_actions(
         where: the asking function, for the message.
         actions: what a policy returned for all environments.
         envs: the environments.
+        seen: which is looked at first where actions are not finite.
         space: of a part of the actions; that of all by default.
         counts: `[N]` bool, where it makes a difference what is done.
     """
@@ -362,7 +377,7 @@ def check_actions(
                 raise ValueError(
                     f"{fault} actions with a part {key!r} for {space}; got {actions!r}"
                 ) from error
-            check_actions(where, part, envs, space[key], counts)
+            check_actions(where, part, envs, seen, space[key], counts)
     elif space.shape is not None:
         shape = (envs.num_envs, *space.shape)
         if np.shape(actions) != shape:
@@ -372,6 +387,8 @@ def check_actions(
             )
         numbers = np.asarray(actions)[counts]
         if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+            rows = gym_checks.mapped(lambda x: np.asarray(x)[None], seen.observations)
+            gym_checks.check_numbers(where, "observations", rows, np.float32, seen.step)
             raise ValueError(f"{fault} actions that are finite numbers; got {actions}")
         impossible = gym_checks.outside(space, numbers)
         if impossible is not None and numbers.dtype.kind == "f":
