@@ -22,6 +22,7 @@ BEGIN, END = "<!-- head of tools/bench all -->", "<!-- end of the head -->"
 COMMANDS = (
     "ppo --seeds 2",
     "dqn --seeds 1",
+    "images",
     "sac",
     "iql",
     "compiled",
@@ -47,6 +48,8 @@ HEAD = (
     ("PPO, pendulum: training", "stable-baselines3"),
     ("PPO, halfcheetah: training", "stable-baselines3"),
     ("DQN, CartPole-v1: training", "stable-baselines3"),
+    ("PPO, 84x84x4 pixels, 1,024 steps, 16 updates, float32", "stable-baselines3"),
+    ("PPO, 84x84x4 pixels, 1,024 steps, 16 updates, mixed", "stable-baselines3"),
     ("a gradient step, SAC", "stable-baselines3"),
     ("a gradient step, SAC", "sbx"),
     ("a rollout of ant", "JAX"),

@@ -3,8 +3,6 @@
 On CartPole-v1 all three train with the settings of configs/dqn_cartpole.gin, each in a
 process of its own on one core and one thread, in turn seed by seed, and then play 20
 greedy episodes.
-`images` learns from pictures of 84x84x4, by one network of convolutions, in turns
-within one process, with and without oneDNN; see peers/dqn_images.py.
 """
 
 import argparse
@@ -22,8 +20,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    tasks = ["cartpole", "images"]
-    parser.add_argument("--tasks", nargs="+", choices=tasks, default=tasks)
     parser.add_argument("--seeds", type=turns.positive, default=3, help="from 0 on")
     parser.add_argument(
         "--steps", type=turns.positive, default=50_000, help="env steps each"
@@ -31,19 +27,13 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS)
     )
-    parser.add_argument("--rounds", type=turns.positive, default=9, help="of images")
     arguments = parser.parse_args()
     console = turns.console()
     console.print(turns.versions(trainings.PACKAGES), highlight=False)
     chosen = {name: CONTENDERS[name] for name in arguments.only}
-    seeds, steps, rounds = arguments.seeds, arguments.steps, arguments.rounds
-    if "cartpole" in arguments.tasks:
-        title = "DQN, CartPole-v1"
-        trainings.compare(console, title, chosen, seeds, steps, 5_120)
-    if "images" in arguments.tasks:
-        title = f"DQN, 84x84x4 pixels, {rounds} times 128 steps, 32 updates, one core"
-        script = "peers/dqn_images.py"
-        trainings.compare_rounds(console, title, script, rounds)
+    trainings.compare(
+        console, "DQN, CartPole-v1", chosen, arguments.seeds, arguments.steps, 5_120
+    )
 
 
 if __name__ == "__main__":

@@ -13,9 +13,6 @@ does for users, while JAX, left as it is, compiles again.
 `cartpole-wide` is these two alone, of 1,024 environments and 128 steps an epoch,
 `cartpole-population` 64 seeds at once, by `train_population` and by `vmap` of JAX, and
 beside them one of the runs that the 64 would be one after another.
-
-`images` learns from pictures of 84x84x4, by one network of convolutions, in turns
-within one process, with and without oneDNN; see peers/ppo_images.py.
 """
 
 import argparse
@@ -64,23 +61,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    tasks = [*ppo_tasks.TASKS, "images"]
+    tasks = [*ppo_tasks.TASKS]
     names = list(dict.fromkeys(x for task in ppo_tasks.TASKS for x in contenders(task)))
     parser.add_argument("--tasks", nargs="+", choices=tasks, default=tasks)
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--seeds", type=turns.positive, default=3, help="from 0 on")
     parser.add_argument("--steps", type=turns.positive, help="env steps each")
-    parser.add_argument("--rounds", type=turns.positive, default=9, help="of images")
     arguments = parser.parse_args()
     console = turns.console()
     console.print(turns.versions(trainings.PACKAGES), highlight=False)
     for task in arguments.tasks:
-        if task == "images":
-            rounds = arguments.rounds
-            title = f"PPO, 84x84x4 pixels, {rounds} epochs of 1,024 steps, one core"
-            script = "peers/ppo_images.py"
-            trainings.compare_rounds(console, title, script, rounds)
-            continue
         about, all_of_it = ppo_tasks.TASKS[task], contenders(task)
         results = trainings.compare(
             console,

@@ -189,48 +189,6 @@ def compare(
     return results
 
 
-def compare_rounds(
-    console: rich.console.Console, title: str, script: str, rounds: int
-) -> None:
-    """Runs a script whose contenders take turns in one process; prints the tables.
-
-    It runs with oneDNN, as the commands of tfrl do on x86, and without, as TensorFlow
-    does by itself on processors without VNNI instructions. What tfrl does in mixed
-    precision, beside peers in float32, is a table of its own.
-    """
-    for onednn in ("1", "0"):
-        settings = {"TF_ENABLE_ONEDNN_OPTS": onednn}
-        printed = run_alone([str(HERE / script), f"--rounds={rounds}"], settings)
-        seconds = json.loads(printed.splitlines()[-1])
-        mixed = seconds.pop("tfrl, mixed_bfloat16", None)
-        tables = {f"{title}, TF_ENABLE_ONEDNN_OPTS={onednn}": seconds}
-        if mixed:
-            of_float32 = {"tfrl, float32": seconds["tfrl"]}
-            tables[f"{title}, mixed_bfloat16"] = {
-                **seconds,
-                "tfrl": mixed,
-                **of_float32,
-            }
-        for named, found in tables.items():
-            records.keep(named, "seconds", found, "tfrl")
-            console.print(_rounds_table(named, found))
-
-
-def _rounds_table(
-    title: str, seconds: Mapping[str, Sequence[float]]
-) -> rich.table.Table:
-    table = rich.table.Table(
-        title=title,
-        caption="CPU seconds of a round (collecting, learning): median (min - max)",
-    )
-    for name in ("", "seconds", "tfrl is\ntimes as fast"):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    for name, values in seconds.items():
-        base = None if name == "tfrl" else seconds["tfrl"]
-        table.add_row(name, spread(values, digits=2), ratio(values, base))
-    return table
-
-
 def _empty() -> dict[str, Any]:
     run_alone(["-c", ""])
     return {}

@@ -1,4 +1,4 @@
-"""DQN on images: tfrl and Stable-Baselines3 in turns, for tools/benchmarks/dqn.py.
+"""DQN on images: tfrl and Stable-Baselines3 in turns, for benchmarks/images.py.
 
 Both play the same environment of 84x84x4 pixels, 8 at a time, and learn by the settings
 of rl-zoo for Atari (a gradient step for 4 steps, batch 32, learning rate 1e-4) with the

@@ -1,4 +1,4 @@
-"""PPO on images: tfrl, Stable-Baselines3 and SBX in turns, for tools/benchmarks/ppo.py.
+"""PPO on images: tfrl, Stable-Baselines3 and SBX in turns, for benchmarks/images.py.
 
 All play the same environment of 84x84x4 pixels and learn by the settings of rl-zoo
 for Atari (8 environments, 128 steps each, batch 256, 4 epochs, learning rate 2.5e-4,
