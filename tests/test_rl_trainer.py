@@ -408,8 +408,12 @@ def test_a_configuration_says_the_precision_of_networks(mixed):
     assert go_on(longer, "--resume")[0] == 0
     with rl_trainer.open_run(folder) as opened:
         assert opened.policy.state.model_def.dtype_policy.name == "mixed_bfloat16"
-    code, told = go_on("--config=train_rl.dtype_policy = 'float32'", "--resume")
-    assert code == 2 and "`dtype_policy` expected that of the run" in told
+    single = ["--config=train_rl.dtype_policy = 'float32'", longer, "--resume"]
+    code, told = go_on(*single)
+    assert code == 2 and "dtype_policy = float32 (was mixed_bfloat16)" in told
+    assert go_on(*single, "--override")[0] == 0
+    with rl_trainer.open_run(folder) as opened:
+        assert opened.policy.state.model_def.dtype_policy.name == "float32"
 
 
 @pytest.mark.parametrize("given, kind", [("nonsense", ValueError), (16, TypeError)])

@@ -211,12 +211,9 @@ def train_rl(
     options |= {"override": True} if override else {}
     options |= {"n_epochs": n_epochs, "seed": seed, "resume": resume}
     dtype_policies.check("train_rl", dtype_policy)
-    with dtype_policies.used(dtype_policy):
+    with dtype_policies.asked(dtype_policy):
         running = light_rl_trainer(output_dir=output_dir, **options)
     try:
-        if dtype_policy is not None:
-            found = running.record.dtype_policy
-            dtype_policies.check_same("train_rl", dtype_policy, found)
         configs.check_all_used(["Trainer.override"] if override else [], _INSTEAD)
         config = "" if rehearsal_strategy else _config_of(running)
         policies.policy_inputs(running.observation_space)

@@ -1,6 +1,7 @@
 """The dtype policy of Keras, by which layers are made, set for a while."""
 
 import contextlib
+import contextvars
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,9 @@ import keras
 
 from tfrl._internal import checks
 
+# Of Keras.
+DEFAULT = "float32"
+_asked: contextvars.ContextVar[bool] = contextvars.ContextVar("asked", default=False)
 _EXPECTED = "a name of a dtype policy of Keras, such as 'mixed_bfloat16', or None"
 
 
@@ -28,24 +32,6 @@ def check(where: str, policy: Any) -> None:
         raise ValueError(
             f"`{where}`: `dtype_policy` expected {_EXPECTED}; got {policy!r}"
         ) from error
-
-
-def check_same(where: str, policy: str, found: str | None) -> None:
-    """Raises a ValueError unless a run was made by the policy that is asked for.
-
-    Args:
-        where: the asking function, for the message.
-        policy: what it was given.
-        found: that of the run; None if it is not known.
-
-    Example:
-        >>> check_same("train_rl", "float32", "float32")
-    """
-    if found != policy:
-        raise ValueError(
-            f"`{where}`: `dtype_policy` expected that of the run that is resumed, "
-            f"{found!r}; got {policy!r}; train anew in another `output_dir`"
-        )
 
 
 @contextlib.contextmanager
@@ -70,3 +56,35 @@ def used(policy: Any) -> Iterator[None]:
         yield
     finally:
         keras.config.set_dtype_policy(before)
+
+
+@contextlib.contextmanager
+def asked(policy: str | None) -> Iterator[None]:
+    """Does what `used` does, and tells that somebody asked for the policy.
+
+    Args:
+        policy: its name; None asks for nothing.
+
+    Example:
+        >>> with asked("float32"):
+        ...     is_asked()
+        True
+    """
+    token = _asked.set(policy is not None)
+    try:
+        with used(policy):
+            yield
+    finally:
+        _asked.reset(token)
+
+
+def is_asked() -> bool:
+    """Whether the policy in force is one that somebody asked for.
+
+    Keras' own, float32, may also be there because nobody did.
+
+    Example:
+        >>> is_asked()
+        False
+    """
+    return _asked.get() or keras.config.dtype_policy().name != DEFAULT

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import keras
 from gymnasium.vector import VectorEnv
 
-from tfrl._internal import durable, sealed_folder
+from tfrl._internal import dtype_policies, durable, sealed_folder
 from tfrl.configuring import gin_calls
 from tfrl.saving import checkpoints, typed_json
 from tfrl.training import _kept_arguments, _kept_names, experience
@@ -33,7 +33,6 @@ _OF_LEARNING = "experience", "fit"
 _NO_HYPERPARAMETERS = ("seed", "n_epochs", "intervals", "evaluation")
 _NAME, _CONFIG = "run.json", "config.gin"
 # The dtype policy that Keras has by itself.
-_DEFAULT = "float32"
 _FORMAT = 1
 _ANEW = "train anew in another `output_dir`"
 _OVERRIDE = "go on with the new ones by `override=True` (--override), which it records"
@@ -143,7 +142,7 @@ class RunRecord(NamedTuple):
         named = (x if isinstance(x, str) else [*x.values()][0] for x in registered)
         head = [f"import {full.partition(':')[0]}" for full in named]
         head += [f"train_rl.light_rl_trainer = @{kind}"]
-        if self.dtype_policy not in (None, _DEFAULT):
+        if self.dtype_policy not in (None, dtype_policies.DEFAULT):
             head += [f"train_rl.dtype_policy = {self.dtype_policy!r}"]
         head += [f"train_rl.{name} = {value}" for name, value in front.items()]
         return "\n".join([*head, "", *lines, ""])
@@ -179,10 +178,9 @@ def _own(data: Any) -> Any:
 def dtype_policy_of(directory: pathlib.Path, resume: bool) -> str | None:
     """Returns the dtype policy of a run that goes on, as far as it is known.
 
-    None where the program asks for another than Keras has by itself: `continued` holds
-    that against the run's.
+    None where one was asked for: `continued` holds that against the run's.
     """
-    if not resume or keras.config.dtype_policy().name != _DEFAULT:
+    if not resume or dtype_policies.is_asked():
         return None
     old = read("Trainer", directory)
     return None if old is None else old.dtype_policy
