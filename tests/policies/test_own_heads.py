@@ -168,6 +168,7 @@ def test_what_changes_nothing_keeps_its_copy():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Box.*")
 def test_agents_learn_by_a_beta_head():
     envs = environments.make_vec("Pendulum-v1", n_envs=2)

@@ -393,6 +393,7 @@ def test_updates_inform_about_scalars(tmp_path, more, message):
             running.run(quiet=True)
 
 
+@pytest.mark.slow
 def test_continuous_actions_learn_in_one_graph(tmp_path):
     def make(n_envs):
         env = wrappers.AutoReset(wrappers.TimeLimit(pendulum.Pendulum(), 200))
