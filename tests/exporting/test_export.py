@@ -379,6 +379,12 @@ def wide():
     return endpoints.Endpoint(tf.exp, {"x": tf.TensorSpec([None], tf.float64)})
 
 
+def halved():
+    inputs = keras.Input([3])
+    layer = keras.layers.Dense(2, use_bias=False, dtype="mixed_bfloat16")
+    return keras.Model(inputs, layer(inputs))
+
+
 slow = pytest.mark.slow
 LITERT_LACKS = [
     pytest.param(drawing, "'sample', which draws", id="draws"),
@@ -389,7 +395,8 @@ LITERT_LACKS = [
         rolled(keras.layers.GRU), "TensorList.*`unroll=True`", id="gru", marks=slow
     ),
     pytest.param(argmax, "LiteRT's own ops; .*BitwiseAnd", id="argmax", marks=slow),
-    pytest.param(wide, "Exp of float64", id="float64", marks=slow),
+    pytest.param(wide, "Exp of float64; compute in", id="float64", marks=slow),
+    pytest.param(halved, "MatMul of bfloat16; compute in", id="bfloat16", marks=slow),
 ]
 
 

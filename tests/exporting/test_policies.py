@@ -11,6 +11,7 @@ import tensorflow as tf
 from export_examples import BOX, NAMED, batch_of, named, trained
 
 import tfrl
+from tfrl._internal import dtype_policies
 from tfrl.agents import train_state
 from tfrl.exporting import export, policies
 from tfrl.policies import (
@@ -249,6 +250,70 @@ def test_masks_within_observations_as_a_file(tmp_path, make):
     found = interpreter.get_signature_runner("serving_default")
     acted = found(action_mask=masks, x=ROWS)["actions"]
     np.testing.assert_array_equal(acted, masks.argmax(-1))
+
+
+HALVES = {
+    "mixed": ("mixed_bfloat16", tfrl.agents.PPO(hidden_units=(16,), squash=True)),
+    "pure": ("bfloat16", tfrl.agents.PPO(hidden_units=(16,), squash=True)),
+    "float16": ("mixed_float16", tfrl.agents.SAC(hidden_units=(16,))),
+    "memory": ("mixed_bfloat16", tfrl.agents.PPO(memory="gru", memory_units=16)),
+}
+
+
+@pytest.mark.parametrize(("name", "config"), default_rows.params(HALVES, ["mixed"]))
+def test_a_network_of_16_bits_as_a_file_is_one_of_float32(tmp_path, name, config):
+    path = tmp_path / "policy.tflite"
+    with dtype_policies.used(name):
+        acting = disturbed(config.create(UNIT, UNIT, seed=0).policy)
+    export.export_policy(acting, path, UNIT, UNIT)
+    assert export.verify(path)["serving_default"] <= 1e-5
+    wide = config.create(UNIT, UNIT, seed=0).policy
+    params = {
+        key: tf.cast(acting.state.params[key], tf.float32) for key in wide.state.params
+    }
+    wide = wide.replace(state=wide.state.replace(params=params))
+    memory = wide.initial_state(len(ROWS))
+    with pytest.warns(UserWarning, match="deprecated"):
+        interpreter = tf.lite.Interpreter(str(path))
+    serve = interpreter.get_signature_runner("serving_default")
+    given = {"state": memory} if tf.nest.flatten(memory) else {}
+    found = serve(observations=ROWS, **given)["actions"]
+    for other, tolerance in ((wide, 1e-5), (acting, 0.2)):
+        expected = other.act(ROWS, memory, temperature=0.0).actions
+        np.testing.assert_allclose(found, expected, atol=tolerance)
+
+
+class Untold(keras.Model):
+    """Has layers of the policy in force; tells `units` on request."""
+
+    def __init__(self, units=2, told=True, **kwargs):
+        super().__init__(**kwargs)
+        self.units, self.told = units, told
+        self.last = keras.layers.Dense(units)
+
+    def call(self, x):
+        values = self.last(x)
+        return (
+            (values[:, :2], values[:, 0]) if self.told else (values * 2, values[:, 0])
+        )
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_networks_of_16_bits_of_the_users(tmp_path, told):
+    path, config = tmp_path / "policy.tflite", tfrl.agents.PPO()
+    with dtype_policies.used("mixed_bfloat16"):
+        acting = config.create(UNIT, TWO, seed=0, network=Untold(told=told))
+    if told:
+        export.export_policy(acting, path, UNIT, TWO)
+        assert export.verify(path) == {"serving_default": 0.0}
+        return
+    message = "`export_policy`: a .tflite file expected .*'mixed_bfloat16'.* a folder"
+    with pytest.raises(ValueError, match=message):
+        export.export_policy(acting, path, UNIT, TWO)
+    assert not list(tmp_path.iterdir())
 
 
 COMPOSITE = S.Dict(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrl._internal import dtype_policies
 from tfrl.policies import actor_critic, host_policy
 
 S = gym.spaces
@@ -164,6 +165,19 @@ def test_push_takes_no_weights_that_are_not_finite(activation, number):
             host.push(broken, probe=probe)
     assert host.policy is kept
     np.testing.assert_array_equal(host(seen), before)
+
+
+@pytest.mark.parametrize("name", ["float16", "mixed_float16", "mixed_bfloat16"])
+def test_push_names_a_dtype_policy_of_a_small_range(name):
+    with dtype_policies.used(name):
+        policy = new_policy(S.Box(-1.0, 1.0, (3,)))
+    params = tf.nest.map_structure(lambda x: x + np.inf, policy.state.params)
+    broken = policy.replace(state=policy.state.replace(params=params))
+    remedy = f"dtype policy '{name}' take '{name.replace('fl', 'bfl')}', whose range is"
+    if name == "mixed_bfloat16":
+        remedy = "; lower the learning rate, or clip gradients"
+    with pytest.raises(ValueError, match=f"weights that are finite.*{remedy}"):
+        host_policy.HostPolicy(policy).push(broken)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

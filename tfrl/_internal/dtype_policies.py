@@ -1,8 +1,8 @@
-"""The dtype policy of Keras, by which layers are made, set for a while."""
+"""Dtype policies of Keras, by which layers are made: set, found and widened."""
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import keras
@@ -12,6 +12,7 @@ from tfrl._internal import checks
 # Of Keras.
 DEFAULT = "float32"
 _asked: contextvars.ContextVar[bool] = contextvars.ContextVar("asked", default=False)
+HALVES = ("float16", "bfloat16")
 _EXPECTED = "a name of a dtype policy of Keras, such as 'mixed_bfloat16', or None"
 
 
@@ -88,3 +89,69 @@ def is_asked() -> bool:
         False
     """
     return _asked.get() or keras.config.dtype_policy().name != DEFAULT
+
+
+def found(layer: keras.layers.Layer, dtypes: Collection[str] = HALVES) -> str | None:
+    """Returns the name of a dtype policy of a layer, or of one in it.
+
+    Args:
+        layer: where to look.
+        dtypes: that the policy is to compute in.
+
+    Returns:
+        The first; None if nothing computes in such a dtype.
+
+    Example:
+        >>> found(keras.layers.Dense(1, dtype="mixed_bfloat16"))
+        'mixed_bfloat16'
+    """
+    parts = layer._flatten_layers()
+    return next((x.dtype_policy.name for x in parts if x.compute_dtype in dtypes), None)
+
+
+def unknown_classes(layer: keras.layers.Layer) -> dict[str, type]:
+    """Returns the classes in a layer that are not Keras' own, by name."""
+    kinds = map(type, layer._flatten_layers())
+    return {x.__name__: x for x in kinds if not x.__module__.startswith("keras.")}
+
+
+def widened(layer: keras.layers.Layer) -> keras.layers.Layer:
+    """Returns a layer made anew of float32, where it computes in floats of 16 bits.
+
+    Args:
+        layer: a built layer, whose configuration describes all of it.
+
+    Returns:
+        A layer with weights of the same values.
+
+    Raises:
+        ValueError: if it cannot be made; Keras may raise others.
+
+    Example:
+        >>> layer = keras.layers.Dense(1, dtype="bfloat16")
+        >>> layer.build((None, 2))
+        >>> made = widened(layer)
+        >>> made.compute_dtype, np.array_equal(made.kernel, layer.kernel)
+        ('float32', True)
+    """
+    config = _in_float32(keras.saving.serialize_keras_object(layer))
+    with used("float32"):
+        made = keras.saving.deserialize_keras_object(
+            config, unknown_classes(layer), safe_mode=False
+        )
+    for variable, known in zip(made.variables, layer.variables, strict=True):
+        variable.assign(keras.ops.cast(known, variable.dtype))
+    return made
+
+
+def _in_float32(config: Any) -> Any:
+    """The configuration of a layer with other dtype policies, however deep within."""
+    if isinstance(config, list | tuple):
+        return [_in_float32(part) for part in config]
+    if not isinstance(config, dict):
+        return config
+    if config.get("class_name") == "DTypePolicy":
+        policy = keras.dtype_policies.deserialize(config)
+        if policy.compute_dtype in HALVES:
+            return keras.dtype_policies.serialize(keras.DTypePolicy("float32"))
+    return {key: _in_float32(part) for key, part in config.items()}

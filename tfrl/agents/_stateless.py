@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import adapted_layers, checks
+from tfrl._internal import adapted_layers, checks, dtype_policies
 
 _SEED_GENERATOR = re.compile(r"(?<![^/])seed_generator(_\d+)?(?![^/])")
 
@@ -126,12 +126,7 @@ def rebuilt(layer: keras.layers.Layer) -> keras.layers.Layer:
         >>> [weight.shape for weight in rebuilt(layer).get_weights()]
         [(3, 2), (2,)]
     """
-    # Classes that Keras does not know by name, however deep within.
-    kinds = {
-        kind.__name__: kind
-        for kind in map(type, layer._flatten_layers())
-        if not kind.__module__.startswith("keras.")
-    }
+    kinds = dtype_policies.unknown_classes(layer)
     try:
         other = keras.saving.deserialize_keras_object(
             keras.saving.serialize_keras_object(layer), kinds, safe_mode=False

@@ -545,8 +545,12 @@ def converted(where: str, folder: str | pathlib.Path, names: Iterable[str]) -> b
         text = str(error)
         lacking = sorted(set(re.findall(r"'tf\.(\w+)' op", text)))
         fault = f"with {', '.join(lacking)}" if lacking else f"({text:.300})"
-        fault += " of float64" if re.search(r"\btf\.\w+\(.*f64>", text) else ""
         remedy = "write it otherwise, or as a folder"
+        if kind := re.search(r"\btf\.\w+\(.*?[<x](b?f16|f64)>", text):
+            fault += f" of {kind[1].replace('f', 'float')}"
+            remedy = (
+                "compute in float32 (layers by their dtype policy), or write a folder"
+            )
         if any(op.startswith("TensorList") for op in lacking):
             remedy = "make its recurrent layers with `unroll=True`, or write a folder"
         raise ValueError(

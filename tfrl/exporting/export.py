@@ -129,7 +129,8 @@ def export_policy(
 
     The signatures are those of `policy_endpoints`; everything else is as in
     `export_model`. A `.tflite` file has only `serving_default`, since LiteRT cannot
-    draw by a seed.
+    draw by a seed; for it a network of `bfloat16` or `float16` is made anew in float32,
+    with the same weights.
 
     Args:
         agent: a policy of `tfrl.policies`, or an agent or `AgentModel` that has one.
@@ -165,7 +166,7 @@ def export_policy(
     suffix = _checked_suffix(where, path, (".tflite",), overwrite)
     policy, litert = policies.policy_of(where, agent), suffix == ".tflite"
     found = policies.policy_endpoints(
-        policies.narrowed(policy) if litert else policy,
+        policies.of_float32(where, policy) if litert else policy,
         observation_space,
         action_space,
         with_mask=with_mask,

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, dtype_policies
 from tfrl.core import pytree, spaces, specs
 from tfrl.distributions import action_heads, heads_of_spaces
 from tfrl.exporting import _graphs, endpoints
@@ -237,8 +237,17 @@ def _state_input(policy: Any) -> dict[str, Any]:
     return {"state": memory} if tf.nest.flatten(memory) else {}
 
 
-def narrowed(policy: Any) -> Any:
-    """Returns a policy that normalizes in float32, as LiteRT must."""
+def of_float32(where: str, policy: Any) -> Any:
+    """Returns a policy that normalizes and computes in float32, as LiteRT must.
+
+    Args:
+        where: name of the function, for messages.
+        policy: of `tfrl.policies`.
+
+    Raises:
+        ValueError: if its network computes in floats of 16 bits, and cannot be made
+            anew.
+    """
 
     def narrow(wide: Any) -> _NarrowMoments:
         mean = tf.cast(wide.mean, tf.float32)
@@ -247,7 +256,21 @@ def narrowed(policy: Any) -> Any:
         return _NarrowMoments(mean=mean, rest=rest, scale=scale)
 
     kept = tuple(each and narrow(each) for each in policy.observation_moments)
-    return policy.replace(observation_moments=kept)
+    state = policy.state
+    name = dtype_policies.found(state.model_def)
+    if name is not None:
+        try:
+            with dtype_policies.used(state.model_def.dtype_policy):
+                known = state.to_keras()  # which is compared with the state
+            state = type(state).create(dtype_policies.widened(known))
+        except (NotImplementedError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"`{where}`: a .tflite file expected a network of float32, or one that "
+                f"its configuration can make anew; got one of the dtype policy {name!r}"
+                f" ({' '.join(str(error).split()):.300}); train in float32, or write a "
+                "folder"
+            ) from error
+    return policy.replace(observation_moments=kept, state=state)
 
 
 class _NarrowMoments(pytree.PyTreeNode):

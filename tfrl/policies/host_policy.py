@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import arguments, calls
+from tfrl._internal import arguments, calls, dtype_policies
 from tfrl.core import compile
 from tfrl.host import networks as host_networks
 from tfrl.policies import _masks, _observation_kinds, feedforward
@@ -156,7 +156,7 @@ class HostPolicy:
         """
         if self._is_network:
             self._check_alike(policy.state)
-            _check_finite(policy.state.params, self.mirrored)
+            _check_finite(policy.state, self.mirrored)
         self.policy = policy
         self._leaves: list[tf.Tensor] | None = None
         if self._hosts:
@@ -375,8 +375,9 @@ def _check_head(head: Any) -> None:
             )
 
 
-def _check_finite(params: Mapping[str, Any], are_few: bool) -> None:
+def _check_finite(state: Any, are_few: bool) -> None:
     """Raises a ValueError if parameters are NaN or infinite."""
+    params = state.params
     if are_few:  # for which a call would take longer
         fine = all(np.isfinite(x).all() for x in params.values())
     else:
@@ -384,10 +385,18 @@ def _check_finite(params: Mapping[str, Any], are_few: bool) -> None:
     if fine:
         return
     lost = [name for name, x in params.items() if not np.isfinite(x).all()]
+    remedy = "lower the learning rate, or clip gradients"
+    policy = dtype_policies.found(state.model_def, ["float16"])
+    if policy is not None:
+        other = policy.replace("float16", "bfloat16")
+        remedy = (
+            f"instead of the dtype policy {policy!r} take {other!r}, whose range is "
+        )
+        remedy += "that of float32"
     raise ValueError(
         "`HostPolicy.push`: `policy` expected weights that are finite; got NaN or "
-        f"infinite ones in {len(lost)} of {len(params)} parameters, {lost[:3]}; lower "
-        "the learning rate, or clip gradients"
+        f"infinite ones in {len(lost)} of {len(params)} parameters, {lost[:3]}; "
+        f"{remedy}"
     )
 
 
