@@ -416,7 +416,9 @@ def test_a_configuration_says_the_precision_of_networks(mixed):
         assert opened.policy.state.model_def.dtype_policy.name == "float32"
 
 
-@pytest.mark.parametrize("given, kind", [("nonsense", ValueError), (16, TypeError)])
+@pytest.mark.parametrize(
+    "given, kind", [("nonsense", ValueError), ("int32", ValueError), (16, TypeError)]
+)
 def test_an_unknown_precision_is_refused(given, kind, tmp_path):
     with pytest.raises(kind, match="`train_rl`: `dtype_policy` expected a name"):
         rl_trainer.train_rl(tmp_path / "run", dtype_policy=given)

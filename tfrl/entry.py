@@ -128,7 +128,9 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
             "--rehearse trains nothing: leave out --resume, --output_dir, --strategy"
         )
     if flags.override and not (flags.resume or flags.auto_resume):
-        parser.error("--override changes a run that goes on: add --resume")
+        parser.error(
+            "--override changes a run that goes on: add --resume or --auto_resume"
+        )
     if flags.resume and flags.output_dir is None:
         parser.error("--resume goes on with a run: add --output_dir, its folder")
     is_recorded = flags.resume and flags.output_dir
@@ -343,7 +345,8 @@ def _add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--override",
         action="store_true",
-        help="with --resume: go on with other hyper-parameters; the run records them",
+        help="with --resume or --auto_resume: go on with other hyper-parameters; the "
+        "run records them",
     )
 
 

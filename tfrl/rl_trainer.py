@@ -297,9 +297,9 @@ run.json or config.gin; got 'no/such/run' without
         configs.parse([config])
         bound = gin.get_bindings(train_rl)
         make: Any = bound.pop("light_rl_trainer", trainer.Trainer)
-        for name in ("light_rl", "dtype_policy"):  # the record keeps the latter
-            bound.pop(name, None)
-        with saved_run.as_recorded(directory):
+        bound.pop("light_rl", None)
+        policy = bound.pop("dtype_policy", None)
+        with dtype_policies.used(policy), saved_run.as_recorded(directory):
             like = make(output_dir=directory, **bound)
     finally:
         configs.clear()

@@ -116,6 +116,17 @@ class _Apart(goals.BitFlipping):
         return -np.log(np.linalg.norm(achieved_goal - desired_goal, axis=(-1, -2)))
 
 
+class _Lucky(_Apart):
+    """Rewards goals that are close, most of the time, and refuses those far apart."""
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        gaps = np.linalg.norm(achieved_goal - desired_goal, axis=(-1, -2))
+        if (gaps > 50.0).any():
+            raise RuntimeError("out of the workspace")
+        rng = np.random.default_rng()
+        return np.where(rng.random(gaps.shape) < 0.8, -1.0 * (gaps > 0.5), 0.0)
+
+
 class _Silent(gym.Wrapper):
     compute_reward = 3
 
@@ -130,7 +141,8 @@ def _vector(make):
         (functools.partial(gym.make, "CartPole-v1"), "`envs` expected a Dict"),
         (_Unlike, r"`compute_reward` of .* expected to take arrays .* got \(\)"),
         (_Costly, r"got KeyError: 'cost'; .* no `info` is kept, .* an empty dict"),
-        (lambda: _First(3), r"take arrays of goals \[4, 3\] .*; got \(3,\)"),
+        (lambda: _First(3), r"take arrays of goals \[16, 3\] .*; got \(3,\)"),
+        (lambda: _First(16), r"take arrays of goals \[17, 16\] .*; got \(16,\)"),
         (_Mixed, "reward each row .* by itself; got .* reduce the axes of a goal only"),
         (lambda: _Silent(goals.BitFlipping(2)), "with a method `compute_reward"),
     ],
@@ -143,7 +155,11 @@ def test_environments_without_goals_are_refused(make, message):
 
 
 @pytest.mark.parametrize(
-    "make", [_Random, _Apart, functools.partial(_Apart, np.finfo("f").max)]
+    "make",
+    [
+        *(_Random, _Apart, functools.partial(_Apart, np.finfo("f").max)),
+        *(functools.partial(_Lucky, 1.0), functools.partial(_Lucky, 100.0)),
+    ],
 )
 def test_rewards_of_rows_are_taken(make):
     envs = _vector(make)

@@ -351,7 +351,6 @@ def test_an_update_that_cannot_be_traced_is_told(
             running.run(quiet=True)
 
 
-@pytest.mark.slow
 class Telling:
     """Settings of an agent that informs about something more."""
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfrl._internal import checks
 
@@ -28,7 +29,9 @@ def check(where: str, policy: Any) -> None:
     """
     checks.check_type(where, "dtype_policy", policy, str | None, _EXPECTED)
     try:
-        keras.dtype_policies.get(policy)
+        dtype = keras.dtype_policies.get(policy).compute_dtype
+        if not tf.as_dtype(dtype).is_floating:
+            raise ValueError(f"{dtype} is no floating dtype")
     except ValueError as error:
         raise ValueError(
             f"`{where}`: `dtype_policy` expected {_EXPECTED}; got {policy!r}"

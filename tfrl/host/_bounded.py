@@ -20,14 +20,15 @@ class Bounded:
     def _narrow_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Bounds of float64 as the outermost float32 within them.
 
-        LiteRT clips no float64. Those of other dtypes stay, those of which float32 has
-        no normal number, and those between which it has none.
+        LiteRT clips no float64. The bounds are returned as they are if they are of
+        another dtype, if one is too large or too small for a normal float32, or if no
+        float32 lies between them.
         """
         low, high = self._bounds
         if low.dtype != np.float64:
             return low, high
-        size, known = np.abs([low, high]), np.finfo(np.float32)
-        normal = (size >= float(known.tiny)) & (size <= float(known.max))
+        size, float32 = np.abs([low, high]), np.finfo(np.float32)
+        normal = (size >= float(float32.tiny)) & (size <= float(float32.max))
         if not (normal | (size == 0) | np.isinf(size)).all():
             return low, high
         least, most = low.astype("f"), high.astype("f")
@@ -36,9 +37,10 @@ class Bounded:
         return (least, most) if (least <= most).all() else (low, high)
 
     def _limits(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds for actions of a dtype, in the dtype in which they are clipped.
+        """Bounds for raw actions of a dtype, in the dtype in which they are clipped.
 
-        That is the environment's, as rounding may lead beyond a bound, or float32 with
-        bounds that float64, exact for it, keeps.
+        That is the environment's, since rounding after it may lead beyond a bound. Raw
+        actions of other dtypes than float64 are clipped in float32 in its place: a
+        float32 within the bounds is the same number in float64.
         """
         return self._bounds if dtype == np.float64 else self._narrow_bounds

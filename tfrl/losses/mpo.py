@@ -253,8 +253,8 @@ def _vmpo_policy_loss(
     dtype, shape = log_probs.dtype, tf.shape(advantages)
     total = tf.reduce_sum(precision.widened(weights))
     log_temperature = tf.stop_gradient(log_temperature)
-    weights, heights, _ = _better_half(advantages, log_temperature, weights)
-    shares = tf.math.divide_no_nan(heights, tf.reduce_sum(weights * heights))
+    weights, exponentials, _ = _better_half(advantages, log_temperature, weights)
+    shares = tf.math.divide_no_nan(exponentials, tf.reduce_sum(weights * exponentials))
     factors = tf.stop_gradient(tf.reshape(total * shares, shape))
     terms = tf.math.multiply_no_nan(precision.widened(log_probs), factors)
     shares = tf.stop_gradient(tf.reshape(weights * shares, shape))
@@ -271,8 +271,8 @@ def _vmpo_temperature_loss(
     weights: tf.Tensor,
 ) -> tf.Tensor:
     some = tf.reduce_any(weights != 0)
-    weights, heights, greatest = _better_half(advantages, log_temperature, weights)
-    sums = tf.stack([tf.reduce_sum(weights * heights), tf.reduce_sum(weights)])
+    weights, exponentials, greatest = _better_half(advantages, log_temperature, weights)
+    sums = tf.stack([tf.reduce_sum(weights * exponentials), tf.reduce_sum(weights)])
     # One where there are none, for the sake of the gradient.
     logs = tf.math.log(tf.where(some, sums, tf.ones_like(sums)))
     loss = _dual(log_temperature, logs[0] - logs[1], greatest, epsilon)
@@ -282,9 +282,10 @@ def _vmpo_temperature_loss(
 def _better_half(
     advantages: tf.Tensor, log_temperature: tf.Tensor, weights: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Weights and exponentials, 0 in the other half, and what the greatest is of 1.
+    """Weights and exponentials of the better half, flat, and the greatest advantage.
 
-    Both are flat, and 0 for what does not count, which is of neither half.
+    The exponentials are exp((advantages - greatest) / T). Both are 0 in the other half,
+    and for elements of weight 0, which are in neither.
     """
     flat, weights = (
         tf.reshape(tf.stop_gradient(precision.widened(x)), [-1])
@@ -295,20 +296,21 @@ def _better_half(
     least = tf.where(tf.reduce_any(counts), nothing, tf.zeros_like(nothing))
     flat = tf.where(counts, flat, least)
     scores, greatest = _scores(flat, log_temperature)
-    # Before what does not count comes all that does, also what is infinitely bad.
-    ahead = tf.where(counts, tf.maximum(flat, flat.dtype.min), nothing)
-    better = counts & _is_first(ahead, tf.reduce_sum(tf.cast(counts, tf.int32)))
-    heights = tf.where(better, tf.exp(scores), tf.zeros_like(scores))
-    return tf.where(better, weights, tf.zeros_like(weights)), heights, greatest
+    # Elements that do not count come last, behind those that are infinitely bad.
+    ordered = tf.where(counts, tf.maximum(flat, flat.dtype.min), nothing)
+    n_better = (tf.reduce_sum(tf.cast(counts, tf.int32)) + 1) // 2
+    better = counts & _is_among_first(ordered, n_better)
+    exponentials = tf.where(better, tf.exp(scores), tf.zeros_like(scores))
+    return tf.where(better, weights, tf.zeros_like(weights)), exponentials, greatest
 
 
-def _is_first(flat: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
-    """Which elements are the greatest, half of `total`; earlier ones among equals."""
+def _is_among_first(flat: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+    """Which elements are the `n` greatest; earlier ones among equals."""
     count = tf.size(flat)
     # In an order that XLA knows for any size, unlike that of `tf.math.top_k`.
     order = tf.argsort(flat, direction="DESCENDING", stable=True)
     ranks = tf.scatter_nd(order[:, tf.newaxis], tf.range(count), [count])
-    return ranks < (total + 1) // 2
+    return ranks < n
 
 
 def _scores(

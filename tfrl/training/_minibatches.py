@@ -58,8 +58,10 @@ def check_priorities(where: str, priorities: Any, shape: Sequence[int]) -> None:
             f"{expected} beside a PrioritizedReplay; got none; take a UniformReplay "
             "('uniform')"
         )
-    if [*np.shape(priorities)] != [*shape]:
+    is_tensor = tf.is_tensor(priorities)  # of which a graph may not know all sizes
+    found = priorities.shape if is_tensor else tf.TensorShape(np.shape(priorities))
+    if not found.is_compatible_with(shape):
         raise ValueError(
-            f"{expected}, {[*shape]}; got shape {[*np.shape(priorities)]}; give them "
-            "the shape of the `weights` of the sample"
+            f"{expected}, {[*shape]}; got shape {found.as_list()}; give them the shape "
+            "of the `weights` of the sample"
         )

@@ -283,10 +283,8 @@ def check_read(learned: Any) -> None:
         return
     usual = {field.name: field.default for field in dataclasses.fields(learned)}
     for name, other in _BESIDE.items():
-        value, is_alone = (
-            getattr(learned, name),
-            getattr(learned, other) == usual[other],
-        )
+        value = getattr(learned, name)
+        is_alone = getattr(learned, other) == usual[other]
         if is_alone and value != usual[name]:
             raise ValueError(
                 f"`Replayed`: `{name}` expected {usual[name]}, its default, beside "

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.summaries import progress, run_log
@@ -192,6 +193,23 @@ def number(where: str, name: str, value: Any) -> float:
         kind = f"{array.dtype} of shape {list(array.shape)}"
         raise no_scalar(where, name, kind, isinstance(value, Mapping))
     return float(array)
+
+
+def check_scalar(where: str, name: str, value: Any) -> None:
+    """Raises a TypeError unless what an info has in a graph is a scalar.
+
+    Args:
+        where: the asking function, for the message.
+        name: of the value.
+        value: what the info has.
+
+    Example:
+        >>> check_scalar("Trainer", "loss", tf.constant(1.0))
+    """
+    if tf.nest.is_nested(value):
+        raise no_scalar(where, name, f"{value!s:.80}", nested=True)
+    if shape := [*np.shape(value)]:
+        raise no_scalar(where, name, f"shape {shape}", nested=False)
 
 
 def no_scalar(where: str, name: str, kind: str, nested: bool) -> TypeError:

@@ -386,9 +386,10 @@ class _Replay(Latest):
         draws = np.random.default_rng([seed, 7])
         self._replay: Any = replay_of(config, specs, n_envs, draws, collector.envs)
         self._parts = collector.parts
-        self._prior, counts = prior, (config.batch_size, config._prior_size())
-        where = "`Trainer`: `experience`"
-        self._minibatches = _minibatches.Minibatches(where, self._replay, *counts)
+        self._prior, where = prior, "`Trainer`: `experience`"
+        self._minibatches = _minibatches.Minibatches(
+            where, self._replay, config.batch_size, n_beside=config._prior_size()
+        )
         self._on_disk = ReplaysOnDisk({"replay": self._replay})
 
     def gathered(

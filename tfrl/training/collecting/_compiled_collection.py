@@ -423,9 +423,7 @@ class CompiledCollector(collection.Collector):
                 f"{_WHERE} updates of {N_FACTS} numbers at most; got {[*scalars]}"
             )
         for name, x in scalars.items():
-            nested, shape = isinstance(x, dict), [*np.shape(x)]
-            if nested or shape:
-                raise cadence.no_scalar("Trainer", name, f"shape {shape}", nested)
+            cadence.check_scalar("Trainer", name, x)
         numbers = [tf.cast(x, tf.float32) for x in scalars.values()]
         return tf.stack([*numbers, *[0.0] * (N_FACTS - len(scalars))])
 

@@ -336,7 +336,7 @@ def remembered(state: Any, initial: Any, outcome: Any) -> Any:
 
 
 class Seen(NamedTuple):
-    """What actions answer.
+    """Observations that actions are chosen for, to be named in a message.
 
     Attributes:
         observations: nest of `[N, *shape]`.
