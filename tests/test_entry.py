@@ -102,6 +102,30 @@ def test_auto_resume_needs_a_folder(more, capsys):
     assert "add that, and leave out --resume" in capsys.readouterr().err
 
 
+def test_auto_resume_begins_nothing_without_a_config(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        entry.train_flags([f"--output_dir={tmp_path}", "--auto_resume"], "tfrl train")
+    told = f"CONFIG expected a gin file; got none; {str(tmp_path)!r} holds no run yet"
+    assert told in capsys.readouterr().err
+
+
+def test_commands_work_where_the_working_directory_was_removed(tmp_path):
+    program = (
+        "import os, sys\n"
+        f"os.mkdir({str(tmp_path / 'gone')!r}); os.chdir({str(tmp_path / 'gone')!r})\n"
+        "os.rmdir(os.getcwd()); sys.path.remove('')\n"
+        "from tfrl import command\n"
+        f"sys.argv = ['tfrl', 'doctor', {str(tmp_path / 'none')!r}]\n"
+        "sys.exit(command.main())"
+    )
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=variables
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "tfrl doctor: error: `find_nonfinite`" in done.stderr
+
+
 def test_helping_with_training_installs_nothing():
     done = subprocess.run([ROOT / "tools" / "train", "--help"], capture_output=True)
     assert done.returncode == 0 and b"usage: tools/train CONFIG" in done.stdout

@@ -527,6 +527,14 @@ def test_a_config_that_changed_is_not_resumed(done, capsys):
     assert run_log.read_metrics(done / "metrics.csv")["env_steps"][-1] > 96
 
 
+def test_a_run_that_had_ended_says_so(done, capsys):
+    told = "the run had already ended its training; it was evaluated again\n"
+    assert rl_trainer.main(["--auto_resume", f"--output_dir={done}"]) == 0
+    assert told in capsys.readouterr().out
+    assert rl_trainer.main([LONGER, "--auto_resume", f"--output_dir={done}"]) == 0
+    assert told not in capsys.readouterr().out
+
+
 def test_a_rehearsal_that_fails_ends_with_1(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check = rehearsal.RehearsalCheck("update", "static shapes", "failed", ("Where",))

@@ -135,7 +135,8 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
         parser.error("--resume goes on with a run: add --output_dir, its folder")
     is_recorded = flags.resume and flags.output_dir
     if not (flags.config or flags.config_file or flags.binding or is_recorded):
-        parser.error("CONFIG expected a gin file; got none")
+        of_run = f"; {flags.output_dir!r} holds no run yet" if flags.auto_resume else ""
+        parser.error(f"CONFIG expected a gin file; got none{of_run}")
     if flags.output_dir == "":
         parser.error("--output_dir expected a folder; got ''")
     _check_seeds(parser, flags, prog)
@@ -401,9 +402,10 @@ def begin(*, may_lose_output: bool = False) -> None:
     Example:
         >>> begin()  # doctest: +SKIP
     """
-    folder = os.getcwd()
-    if folder not in sys.path and "" not in sys.path:
-        sys.path.append(folder)
+    with contextlib.suppress(FileNotFoundError):  # it was removed
+        folder = os.getcwd()
+        if folder not in sys.path and "" not in sys.path:
+            sys.path.append(folder)
     is_asked_for = os.environ.setdefault(_LEVEL, "2") in ("0", "1")
     if sys.stderr is not None and not is_asked_for and hasattr(os, "fork"):
         _filter_stderr()

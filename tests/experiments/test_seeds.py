@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from tfrl import command
 from tfrl._internal import durable
-from tfrl.experiments import _run_folders, seeds
+from tfrl.experiments import _run_folders, _seed_process, seeds
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "ppo_cartpole.gin")
@@ -29,6 +30,13 @@ run.mkdir(exist_ok=True)
 was = (run / "was").read_text() if (run / "was").exists() else ""
 (run / "was").write_text(was + " ".join(sys.argv[3:]) + chr(10))
 print(f"{run.name}  50%  50/100 steps  return 1.0", flush=True)
+settings = [x for x in sys.argv[1:] if x.endswith(".gin") or "gamma" in x]
+if "--resume" not in sys.argv:
+    (run / "settings").write_text(" ".join(settings))
+elif settings and (run / "settings").read_text() != " ".join(settings):
+    if "--override" not in sys.argv:
+        time.sleep(0.3)
+        sys.exit(print(f"tfrl.rl_trainer: error: got {settings}", flush=True) or 2)
 if seed == 7:
     sys.exit("tfrl.rl_trainer: error: seven is unlucky")
 def stop(*_):
@@ -47,6 +55,7 @@ if seed == 5:
 if seed == 3 and not (run / "waits").exists():
     (run / "waits").touch()
     time.sleep(60)
+(run / "checkpoints" / "step-100").mkdir(parents=True, exist_ok=True)
 (run / "metrics.csv").write_text("env_steps,eval/return_mean\\n100,5.0\\n")
 """
 
@@ -256,19 +265,118 @@ def test_new_settings_that_are_refused_stop_all_and_leave_what_there_is(
 ):
     flags = ["--jobs=1", f"--output_dir={standing_in}"]
     assert call("a.gin", "--seeds=0", *flags) == 0
-    assert call("b.gin", "--resume", "--seeds=9,1", *flags) == 2
+    assert call("a.gin", "--resume", "--seeds=9,1", *flags) == 2
     assert capsys.readouterr().err.endswith("error: `parse`: 9 is odd (seed 9)\n")
     assert statuses(standing_in) == {0: "done", 9: "failed", 1: "waiting"}
     assert (standing_in / "seed_9.log").exists()
     assert _run_folders.read_record(standing_in)["train"] == ["a.gin"]
 
 
+def was(folder, seed):
+    """What the processes of a seed were given, one a line."""
+    return (folder / f"seed_{seed}" / "was").read_text().splitlines()
+
+
+@pytest.mark.parametrize("given", [["b.gin"], ["--config=PPO.gamma = 0.5"]])
+def test_other_settings_are_refused_before_a_run_begins(standing_in, capsys, given):
+    flags = [f"--output_dir={standing_in}"]
+    assert call("a.gin", "--seeds=0,1", *flags) == 0
+    before = _run_folders.read_record(standing_in)["seeds"]
+    capsys.readouterr()
+    assert call(*given, "--resume", "--seeds=2,1", "--jobs=3", *flags) == 2
+    assert re.fullmatch(
+        rf"tfrl train: error: got \['{given[0]}'\] \(seed 0\)\n",
+        capsys.readouterr().err,
+    )
+    assert not (standing_in / "seed_2").exists()
+    assert statuses(standing_in) == {0: "done", 1: "done", 2: "waiting"}
+    assert _run_folders.read_record(standing_in)["seeds"].items() >= before.items()
+    assert _run_folders.read_record(standing_in)["train"] == ["a.gin"]
+    assert call("--resume", *flags) == 0  # with seed 2, as the others
+    assert statuses(standing_in) == {0: "done", 1: "done", 2: "done"}
+    assert len(was(standing_in, 0)) == 2 and "a.gin" in was(standing_in, 2)[0]
+    assert call(*given, "--override", "--resume", *flags) == 0
+    assert [len(was(standing_in, seed)) for seed in range(3)] == [3, 3, 2]
+
+
+def test_the_same_settings_leave_alone_what_is_done(standing_in, capsys):
+    flags = [f"--output_dir={standing_in}", "--auto_resume", "--seeds=0,1"]
+    given = ["--config=A.b = 1", "--config=A.c=2", "--config=A.b = 3"]
+    assert call("a.gin", *given, *flags) == 0
+    assert "already" not in capsys.readouterr().out
+    more = ["--jobs=1", "--log_level=error"]
+    assert call("a.gin", given[2], given[1], *more, *flags) == 0
+    assert "2 runs are in" in (out := capsys.readouterr().out)
+    assert f"in {standing_in} (already done: seed 0, 1); draw" in out
+    assert call("--resume", flags[0]) == 0
+    assert call("a.gin", *given, *flags, "--seeds=2") == 0
+    assert "3 runs are in" in (out := capsys.readouterr().out)
+    assert "(already done: seed 0, 1)" in out
+    assert [len(was(standing_in, seed)) for seed in range(3)] == [1, 1, 1]
+
+
+def test_a_configuration_that_was_edited_is_another_one(standing_in, tmp_path):
+    config, flags = tmp_path / "c.gin", [f"--output_dir={standing_in}"]
+    config.write_text("A.b = 1")
+    assert call(config, "--seeds=0", *flags) == 0
+    config.write_text("A.b = 2")
+    assert call("--resume", *flags) == 0  # reads none
+    assert len(was(standing_in, 0)) == 1
+    assert call("--resume", "--seeds=1", *flags) == 0
+    assert was(standing_in, 0)[1].startswith(f"{config} --resume ")
+    assert call(config, "--resume", *flags) == 0
+    assert len(was(standing_in, 0)) == 2
+
+
+def test_who_did_not_reach_other_settings_does_so_later(standing_in):
+    flags = [f"--output_dir={standing_in}"]
+    longer = "--config=Trainer.total_env_steps = 9"
+    assert call("a.gin", "--seeds=0,1", *flags) == 0
+    with open(standing_in / "seed_1" / "run.lock", "ab+") as lock:
+        durable.lock_file(lock.fileno())
+        assert call("a.gin", longer, "--resume", *flags) == 1
+    assert statuses(standing_in) == {0: "done", 1: "running"}
+    assert call("--resume", *flags) == 0
+    assert was(standing_in, 1)[1].startswith(f"a.gin {longer} --resume ")
+    assert len(was(standing_in, 0)) == 2
+    assert _run_folders.read_record(standing_in)["behind"] == []
+
+
+def test_a_run_that_others_go_on_with_takes_over_no_settings(standing_in, monkeypatch):
+    flags = ["--jobs=1", f"--output_dir={standing_in}"]
+    assert call("a.gin", "--seeds=0", *flags) == 0
+    look = _seed_process.SeedProcess.holder
+
+    def written_meanwhile(self):
+        with open(self.run / "metrics.csv", "ab") as metrics:
+            metrics.write(b"200,6.0\n")
+        return look(self)
+
+    monkeypatch.setattr(_seed_process.SeedProcess, "holder", written_meanwhile)
+    with open(standing_in / "seed_0" / "run.lock", "ab+") as lock:
+        durable.lock_file(lock.fileno())
+        assert call("b.gin", "--resume", "--seeds=1", *flags) == 1
+    assert _run_folders.read_record(standing_in)["train"] == ["a.gin"]
+    assert statuses(standing_in) == {0: "done", 1: "waiting"}
+    assert not (standing_in / "seed_1").exists()
+
+
+def test_a_run_without_a_checkpoint_is_not_done(standing_in):
+    flags = [f"--output_dir={standing_in}", "--auto_resume"]
+    assert call("a.gin", "--seeds=0,1", *flags) == 0
+    shutil.rmtree(standing_in / "seed_1" / "checkpoints")
+    assert call("a.gin", *flags) == 0
+    assert [len(was(standing_in, seed)) for seed in range(2)] == [1, 2]
+    assert "--resume" not in was(standing_in, 1)[1]
+
+
 def test_bindings_alone_are_added_to_the_configuration(standing_in):
     flags = [f"--output_dir={standing_in}"]
     assert call("a.gin", "--seeds=0", *flags) == 0
-    assert call("--resume", "--config=A.b = 1", *flags) == 0  # nothing is left to do
-    assert _run_folders.read_record(standing_in)["train"] == ["a.gin"]
     assert call("--resume", "--config=A.b = 1", "--seeds=2", *flags) == 0
+    # The one that was done goes on, with its own configuration.
+    said = (standing_in / "seed_0" / "was").read_text().splitlines()
+    assert said[1].startswith("--config=A.b = 1 --resume ")
     known = _run_folders.read_record(standing_in)
     assert known["train"] == ["a.gin", "--config=A.b = 1"]
     assert statuses(standing_in) == {0: "done", 2: "done"}

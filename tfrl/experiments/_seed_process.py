@@ -32,6 +32,7 @@ class SeedProcess:
             "done", "failed" or "interrupted".
         cpu_seconds: that its processes have used, those before too.
         exit: status of the process that ended last; None before one did.
+        was_started: whether a process was started, by this one.
         was_refused: whether that of now refused what it was given, so that nothing of
             a run was written, and none went on.
     """
@@ -43,20 +44,21 @@ class SeedProcess:
         self.seed, self.run = seed, folder / self.name
         self.log = folder / f"{self.name}.log"
         status = known.get("status")
-        self.status = str(status) if status in ("done", "failed") else "waiting"
+        # Without a checkpoint there is nothing that others could go on with, or open.
+        is_known = status == "failed" or (status == "done" and self.is_saved)
+        self.status = str(status) if is_known else "waiting"
         self.cpu_seconds = float(known.get("cpu_seconds", 0.0))
         self.exit: int | None = known.get("exit")
-        self.was_refused = False
+        self.was_started = self.was_refused = False
         self._began = self._written()
         self._process: subprocess.Popen[bytes] | None = None
         self._read = 0
 
     def start(self, again: Sequence[str], anew: Sequence[str], cores: int) -> None:
         """Starts the process: with other arguments where something was saved."""
-        is_saved = any((self.run / "checkpoints").glob("step-*"))
-        self._began = self._written()
+        self.was_started, self._began = True, self._written()
         command = [sys.executable, "-m", "tfrl.rl_trainer"]
-        command += [*again, "--resume"] if is_saved else anew
+        command += [*again, "--resume"] if self.is_saved else anew
         command += [f"--config=train_rl.seed = {self.seed}"]
         command += [f"--output_dir={self.run}"]
         threads = {name: str(cores) for name in _THREADS if name not in os.environ}
@@ -110,9 +112,14 @@ class SeedProcess:
         return True
 
     @property
+    def is_saved(self) -> bool:
+        """Whether there is a checkpoint to go on with."""
+        return any((self.run / "checkpoints").glob("step-*"))
+
+    @property
     def has_begun(self) -> bool:
         """Whether the process started last began a run, or went on with one."""
-        return self._written() != self._began
+        return self.was_started and self._written() != self._began
 
     @property
     def has_run(self) -> bool:

@@ -26,7 +26,7 @@ import rich.text
 
 from tfrl import entry
 from tfrl._internal import arguments, cores, durable, hangups, output
-from tfrl.experiments import _run_folders, _seed_process
+from tfrl.experiments import _asked, _run_folders, _seed_process
 
 _Seeds = Sequence[_seed_process.SeedProcess]
 _LOOK_SECONDS = 0.2
@@ -113,6 +113,10 @@ def train_seeds(
     then no run has begun, and nothing is left. Who resumes reaches those that failed
     last of all.
 
+    All seeds have the same settings: who resumes with others has each run that was
+    saved go on with them, those that are done too, as `tfrl train --resume` does. A run
+    refuses what may not change, without `--override`, before any other one begins.
+
     Each process takes its share of the cores for TensorFlow's threads, where the
     environment does not say otherwise.
 
@@ -122,7 +126,8 @@ def train_seeds(
         seeds: of the runs.
         output_dir: folder of the runs.
         jobs: processes at once; None for the number of cores.
-        resume: go on with those that are not done; `train` may be empty then.
+        resume: go on with those that are not done, and with all if `train` says
+            something else than before; `train` may be empty then.
 
     Returns:
         What became of each seed: "done", "failed", "interrupted", "waiting", or
@@ -138,6 +143,67 @@ def train_seeds(
         ...
         ValueError: `train_seeds`: `seeds` expected a seed at least; got []
     """
+    given = train, seeds, output_dir, jobs, resume
+    return {each.seed: each.status for each in _trained(*given)}
+
+
+def main(flags: argparse.Namespace) -> int:
+    """Does what `tfrl train --seeds` asks for.
+
+    Args:
+        flags: of `entry.train_flags`.
+
+    Returns:
+        0 if all seeds are done, 130 if they were interrupted, 2 for bad input, 1 if
+        another fault ended one, or another process is still at work on one.
+    """
+    train = [*flags.config, *flags.config_file]
+    train += [f"--config={binding}" for binding in flags.binding]
+    if flags.strategy is not None:
+        train.append(f"--strategy={flags.strategy}")
+    if flags.override:
+        train.append("--override")
+    if flags.log_level != "warning":
+        train.append(f"--log_level={flags.log_level}")
+    folder, seeds = pathlib.Path(entry.output_dir(flags)), flags.seeds or ()
+    try:
+        trained = _trained(train, seeds, folder, flags.jobs, flags.resume)
+    except (ValueError, OSError) as error:
+        output.complain(f"tfrl train: error: {error}")
+        return _seed_process.BAD_INPUT
+    found = {each.seed: each.status for each in trained}
+    counts = collections.Counter(found.values())
+    for status, told in _FAULTS.items():
+        if counts[status]:
+            of = ", ".join(str(seed) for seed, each in found.items() if each == status)
+            output.complain(f"tfrl train: error: {told}: seed {of}")
+    n_faults = sum(counts[status] for status in _FAULTS)
+    if counts["done"] + n_faults < len(found):
+        words = ["tfrl", "train", f"--output_dir={folder}", "--resume"]
+        again = shlex.join(words + ["--override"] * flags.override)
+        output.say(
+            f"interrupted: {counts['done']} of {len(found)} done; resume with: {again}"
+        )
+    if counts["done"] < len(found):
+        return 1 if n_faults else 130
+    quoted = shlex.quote(str(folder))
+    alone = ", ".join(str(each.seed) for each in trained if not each.was_started)
+    told = f" (already done: seed {alone})" if alone else ""
+    output.say(
+        f"{len(found)} runs are in {folder}{told}; draw them: tfrl plot {quoted}; "
+        f"compare them: tfrl compare {quoted} OTHER"
+    )
+    return 0
+
+
+def _trained(
+    train: Sequence[str],
+    seeds: Sequence[int],
+    output_dir: str | os.PathLike[str],
+    jobs: int | None,
+    resume: bool,
+) -> _Seeds:
+    """Does what `train_seeds` tells; returns what there is of each seed."""
     where = "train_seeds"
     folder = arguments.as_path(where, "output_dir", output_dir)
     record = _run_folders.read_record(folder)
@@ -165,122 +231,82 @@ def train_seeds(
         _seed_process.SeedProcess(x, folder, before["seeds"].get(str(x), {}))
         for x in chosen
     ]
-    anew = [each for each in train if each != "--override"]
-    if all(each.startswith("--") for each in anew):  # of the configuration before
-        anew = [*before["train"], *anew] if resume else anew
-    given = [*train], anew, before["train"]
+    given = _asked.asked(train, before, all_of)
     with _locked(folder):
         _train_all(all_of, given, count, max(1, n_cores // count))
-        refused = _refused(all_of, train)
+        refused = _refused(all_of, given.again)
         reasons = [f"{each.reason()} (seed {each.seed})" for each in refused]
         if refused and record is None and not any(each.has_run for each in all_of):
             _forget(folder, all_of)
     if refused:
         raise ValueError(reasons[0].partition("error: ")[2] or reasons[0])
-    return {each.seed: each.status for each in all_of}
+    return all_of
 
 
-def main(flags: argparse.Namespace) -> int:
-    """Does what `tfrl train --seeds` asks for.
-
-    Args:
-        flags: of `entry.train_flags`.
-
-    Returns:
-        0 if all seeds are done, 130 if they were interrupted, 2 for bad input, 1 if
-        another fault ended one, or another process is still at work on one.
-    """
-    train = [*flags.config, *flags.config_file]
-    train += [f"--config={binding}" for binding in flags.binding]
-    if flags.strategy is not None:
-        train.append(f"--strategy={flags.strategy}")
-    if flags.override:
-        train.append("--override")
-    if flags.log_level != "warning":
-        train.append(f"--log_level={flags.log_level}")
-    folder, seeds = pathlib.Path(entry.output_dir(flags)), flags.seeds or ()
-    try:
-        found = train_seeds(train, seeds, folder, jobs=flags.jobs, resume=flags.resume)
-    except (ValueError, OSError) as error:
-        output.complain(f"tfrl train: error: {error}")
-        return _seed_process.BAD_INPUT
-    counts = collections.Counter(found.values())
-    for status, told in _FAULTS.items():
-        if counts[status]:
-            of = ", ".join(str(seed) for seed, each in found.items() if each == status)
-            output.complain(f"tfrl train: error: {told}: seed {of}")
-    n_faults = sum(counts[status] for status in _FAULTS)
-    if counts["done"] + n_faults < len(found):
-        again = shlex.join(["tfrl", "train", f"--output_dir={folder}", "--resume"])
-        output.say(
-            f"interrupted: {counts['done']} of {len(found)} done; resume with: {again}"
-        )
-    if counts["done"] < len(found):
-        return 1 if n_faults else 130
-    quoted = shlex.quote(str(folder))
-    output.say(
-        f"{len(found)} runs are in {folder}; draw them: tfrl plot {quoted}; "
-        f"compare them: tfrl compare {quoted} OTHER"
-    )
-    return 0
-
-
-def _train_all(
-    seeds: _Seeds,
-    given: tuple[Sequence[str], Sequence[str], Sequence[str]],
-    jobs: int,
-    cores: int,
-) -> None:
-    """Starts, watches and ends the processes.
-
-    Args:
-        seeds: all of them.
-        given: arguments to go on with, those to begin with, and those of before, which
-            stay recorded until a run has begun with the new ones.
-        jobs: processes at once.
-        cores: of each.
-    """
-    again, anew, before = given
+def _train_all(seeds: _Seeds, given: _asked.Asked, jobs: int, cores: int) -> None:
+    """Starts, watches and ends the processes, `jobs` at once, with `cores` each."""
     folder = seeds[0].run.parent
-    left = [each for each in seeds if each.status != "done"]
-    waiting = collections.deque(sorted(left, key=lambda each: each.status == "failed"))
+    done = [each for each in seeds if each.status == "done"]
+    left = [each for each in seeds if given.differs or each not in done]
+    waiting = _queue(left, given.differs)
     running: list[_seed_process.SeedProcess] = []
+    kept: list[dict[str, Any]] = []
 
     def keep() -> None:
-        known = {
-            str(x.seed): {
-                "status": x.status,
-                "exit": x.exit,
-                "cpu_seconds": round(x.cpu_seconds, 2),
-            }
-            for x in seeds
-        }
-        train = anew if any(x.has_begun for x in seeds) else before
-        _run_folders.write_record(folder, {"train": [*train], "seeds": known})
+        record = given.record(seeds, left, done)
+        if record not in kept:
+            kept[:] = [record]
+            _run_folders.write_record(folder, record)
 
     with _forwarded(running) as asked, _Board(seeds) as board:
         keep()
 
         def is_next() -> bool:
-            return bool(waiting) and not asked.is_set() and not _refused(seeds, again)
+            if not waiting or asked.is_set() or _refused(seeds, given.again):
+                return False
+            return waiting[0].is_saved or not given.differs or _suits_saved(seeds)
 
         while running or is_next():
             while len(running) < jobs and is_next():
                 each = waiting.popleft()
-                running += _started(each, board, again, anew, cores)
+                running += _started(each, board, given.again, given.anew, cores)
             time.sleep(_LOOK_SECONDS)
-            for each in [*running]:
-                has_ended = each.has_ended(asked.is_set())
-                board.update(each)
-                if has_ended:
-                    running.remove(each)
-                    keep()
-                    if not each.was_refused:
-                        board.say(_told(each))
-        if not _refused(seeds, again):  # else an error tells
+            _look(running, board, asked.is_set())
+            keep()
+        if not _refused(seeds, given.again):  # else an error tells
             for each in (x for x in seeds if x.was_refused):
                 board.say(_told(each))
     keep()
+
+
+def _queue(seeds: _Seeds, differs: bool) -> collections.deque[Any]:
+    """Has all of them wait: where settings differ, those that may refuse them first."""
+
+    def late(seed: _seed_process.SeedProcess) -> tuple[bool, bool]:
+        return differs and not seed.is_saved, seed.status == "failed"
+
+    waiting = collections.deque(sorted(seeds, key=late))
+    for each in seeds:
+        each.status = "failed" if each.status == "failed" else "waiting"
+    return waiting
+
+
+def _suits_saved(seeds: _Seeds) -> bool:
+    """Whether one goes on with what it was given, where any was saved."""
+    return any(x.has_begun for x in seeds) or not any(x.is_saved for x in seeds)
+
+
+def _look(
+    running: list[_seed_process.SeedProcess], board: _Board, is_asked: bool
+) -> None:
+    """Shows what became of processes; takes out those that have ended."""
+    for each in [*running]:
+        has_ended = each.has_ended(is_asked)
+        board.update(each)
+        if has_ended:
+            running.remove(each)
+            if not each.was_refused:
+                board.say(_told(each))
 
 
 def _started(
