@@ -136,6 +136,8 @@ def test_tensorflow_reads_the_same(monkeypatch):
         (config(worker=["a:1", ":2"]), r"`cluster.worker\[1\]` .* got ':2'"),
         (config(worker=["a:70000"]), r"got 'a:70000'"),
         (config(worker=[7]), r"host:port text; got 7"),
+        (config(worker=["a:1", "a:1"]), r"`cluster.worker\[1\]` .* own; got 'a:1'"),
+        (config(chief=["b:2"], worker=WORKERS), r"worker\[1\]` .* own; got 'b:2'"),
         ({"cluster": {"worker": WORKERS}}, "`task` .* expected an object with `type`"),
         (config("boss"), r"`task.type` .* expected one of .*worker.*; got 'boss'"),
         (config(["worker"]), r"`task.type` .*; got \['worker'\]"),

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.distribute import ports, replicas, strategies, tpu
+from tfrl.distribute import _peers, ports, replicas, strategies, tpu
 
 VARIABLES = ("TF_CONFIG", *tpu._NAMING, *tpu._ANNOUNCING)
 WORKERS = {"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}}
@@ -123,7 +124,9 @@ def test_auto_takes_a_tpu_before_all_else_or_fails(monkeypatch, caplog):
 
 
 def test_workers_come_from_tf_config(monkeypatch, caplog):
-    made = stand_in(monkeypatch, "MultiWorkerMirroredStrategy")
+    made, met = stand_in(monkeypatch, "MultiWorkerMirroredStrategy"), []
+    monkeypatch.setattr(strategies, "_has_begun", lambda: False)
+    monkeypatch.setattr(_peers, "meet", lambda *args: met.append(args[:2]))
     task = {"task": {"type": "worker", "index": 1}}
     monkeypatch.setenv("TF_CONFIG", json.dumps({**WORKERS, **task}))
     strategies.strategy("auto")
@@ -132,6 +135,7 @@ def test_workers_come_from_tf_config(monkeypatch, caplog):
     )
     strategies.strategy("multi_worker")
     assert made == [((), {})] * 2
+    assert met == [(("127.0.0.1:1", "127.0.0.1:2"), 1)] * 2
     evaluator = {"task": {"type": "evaluator", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps({**WORKERS, **evaluator}))
     refused("multi_worker", "TF_CONFIG says that this process does not train")
@@ -194,7 +198,16 @@ total = tf.function(lambda x: strategy.run(replicas.mean, (x,)))
 rows = replicas.shard_batch(tf.constant([[1.0], [2.0], [4.0], [9.0]]), strategy)
 mean = replicas.unreplicate(total(rows)).numpy().ravel().tolist()
 copy = replicas.unreplicate(replicas.replicate({"w": 3.0}, strategy))
-print(replicas.unreplicate(rows).numpy().ravel(), mean, copy)
+print(replicas.unreplicate(rows).numpy().ravel(), mean, copy, flush=True)
+import time
+time.sleep(60)
+"""
+# A shell's background jobs, such as this test may be, ignore SIGINT.
+ENDED = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from tfrl.distribute import strategies
+strategies.strategy("multi_worker")
 """
 
 
@@ -226,11 +239,36 @@ def test_two_workers_share_the_rows_of_the_global_batch():
         for task in tasks
     ]
     try:
-        results = [process.communicate(timeout=120) for process in processes]
+        lines = [process.stdout.readline() for process in processes]
+        for process in processes:
+            process.send_signal(signal.SIGTERM)  # which TensorFlow takes and eats
+        texts = [process.communicate(timeout=30)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    for (output, errors), rows in zip(results, ("[1. 2.]", "[4. 9.]"), strict=True):
+    assert [process.returncode for process in processes] == [-signal.SIGTERM] * 2
+    for output, errors, rows in zip(lines, texts, ("[1. 2.]", "[4. 9.]"), strict=True):
         assert output.startswith(f"{rows} [2.5, 5.5] "), errors
         assert "numpy=3.0" in output
         assert "2 replicas: TF_CONFIG makes this worker" in errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_waits_for_others_says_so_and_can_be_ended(rank, number):
+    with ports.get_unused_port(23000, n=2) as pair:
+        workers = [f"127.0.0.1:{port}" for port in pair]
+    config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
+    process = started(ENDED, TF_CONFIG=json.dumps(config))
+    try:
+        told = next(line for line in process.stderr if line.startswith("tfrl: "))
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    finally:
+        process.kill()
+    other = f"worker {1 - rank} at {workers[1 - rank]}"
+    assert told == (
+        f"tfrl: strategy 'multi_worker', worker {rank} of 2: waiting for {other}\n"
+    )
+    assert process.returncode == -number

@@ -40,10 +40,12 @@ def read_tf_config(where: str) -> _Cluster | None:
         return None
     cluster, task = config["cluster"], config.get("task")
     _check(where, "cluster", cluster, dict, "an object of lists by task type")
+    known: set[str] = set()
     for name, addresses in cluster.items():
         _check(where, f"cluster.{name}", addresses, list, "a list of host:port texts")
         for place, address in enumerate(addresses):
-            _check_address(where, f"cluster.{name}[{place}]", address)
+            _check_address(where, f"cluster.{name}[{place}]", address, known)
+            known.add(address)
     _check(where, "task", task, dict, "an object with `type` and `index`")
     kind, index = task.get("type"), task.get("index")
     if kind not in [*cluster, "evaluator"]:
@@ -172,10 +174,12 @@ def _check(where: str, key: str, value: Any, kind: type, wanted: str) -> None:
         raise _fault(where, key, wanted, value)
 
 
-def _check_address(where: str, key: str, address: Any) -> None:
+def _check_address(where: str, key: str, address: Any, known: set[str]) -> None:
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("",) * 3
     if not (host and port.isdecimal() and 0 < int(port) < 65536):
         raise _fault(where, key, "a host:port text", address)
+    if address in known:
+        raise _fault(where, key, "an address of its own", address)
 
 
 def _fault(where: str, key: str, wanted: str, value: Any) -> ValueError:

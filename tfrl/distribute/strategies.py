@@ -3,12 +3,17 @@
 What comes back is TensorFlow's own object: `with strategy.scope(): ...`.
 """
 
+import contextlib
+import functools
 import logging
+import signal
+import threading
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from tfrl._internal import arguments
-from tfrl.distribute import per_process, tpu
+from tfrl.distribute import _peers, per_process, tpu
 
 _LOG = logging.getLogger(__name__)
 _EXPECTED = (
@@ -37,6 +42,8 @@ def strategy(name: str = "auto") -> tf.distribute.Strategy:
     A program makes one of several devices, and shares it: TensorFlow mixes up what two
     of the same devices reduce, unless they are rehearsals.
 
+    Several workers wait for each other for up to an hour, and say for whom.
+
     Args:
         name: a word of the table.
 
@@ -47,7 +54,9 @@ def strategy(name: str = "auto") -> tf.distribute.Strategy:
     Raises:
         ValueError: if `name` is another word; if the devices are not there, or it is
             too late to make them; if TF_CONFIG is malformed, which also names the
-            key; if called under the scope of another strategy.
+            key, or not the same on all workers; if called under the scope of another
+            strategy.
+        ConnectionError: if other workers do not come.
         TypeError: if `name` is no string.
 
     Example:
@@ -114,7 +123,7 @@ def _of_this_host(kind: str) -> tf.distribute.Strategy:
 
 
 def _multi_worker() -> tf.distribute.Strategy:
-    cluster = per_process.read_tf_config("strategy")
+    kind, cluster = "multi_worker", per_process.read_tf_config("strategy")
     if cluster is None or cluster.rank < 0:
         found = "says that this process does not train" if cluster else "is not set"
         raise ValueError(
@@ -123,10 +132,39 @@ def _multi_worker() -> tf.distribute.Strategy:
             '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
             '"task": {"type": "worker", "index": 0}}'
         )
+    if not _has_begun():  # else there is an error to come, or a strategy already
+        place = f"worker {cluster.rank} of {len(cluster.workers)}"
+        tell = functools.partial(_LOG.warning, "tfrl: strategy %r, %s: %s", kind, place)
+        _peers.meet(cluster.workers, cluster.rank, _peers.Wait(tell))
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        with _own_sigterm():
+            return tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
-        raise _too_late("multi_worker", str(error)) from error
+        raise _too_late(kind, str(error)) from error
+
+
+def _has_begun() -> bool:
+    """Whether TensorFlow has taken its devices: some settings are fixed then."""
+    threading_of = tf.config.threading
+    number = threading_of.get_inter_op_parallelism_threads()
+    try:
+        threading_of.set_inter_op_parallelism_threads(number + 1)
+    except RuntimeError:
+        return True
+    threading_of.set_inter_op_parallelism_threads(number)
+    return False
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Gives SIGTERM back, which TensorFlow takes to notice preemptions, and eats."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _rehearsal(name: str, argument: str) -> tf.distribute.Strategy:

@@ -13,7 +13,7 @@ import tiny_agents
 
 from tfrl.agents.on_policy import a2c
 from tfrl.core import pytree
-from tfrl.distribute import strategies
+from tfrl.distribute import replicas, strategies
 from tfrl.policies import policy
 from tfrl.training import experience
 from tfrl.training.rehearsing import _tpu_fitness, rehearsal
@@ -57,6 +57,37 @@ class Chaotic(Faulty):
             else:
                 weight = 3.9 * weight * (1.0 - weight)
         return self.replace(weight=weight), {}
+
+
+class Mixed(Faulty):
+    """Descends a gradient computed in bfloat16; `fault` reduces it over replicas."""
+
+    def update(self, batch):
+        def gradient(weight, rows):
+            rows = tf.cast(rows, tf.bfloat16)
+            errors = tf.linalg.matvec(rows, tf.cast(weight, tf.bfloat16)) - rows[:, 0]
+            mean = tf.linalg.matvec(rows, errors, transpose_a=True) / rows.shape[0]
+            return tf.cast(mean, tf.float32)
+
+        if tf.distribute.has_strategy():
+            strategy = tf.distribute.get_strategy()
+            found = strategy.run(
+                lambda rows: self.fault(gradient(self.weight, rows)),
+                (replicas.shard_batch(batch),),
+            )
+            found = replicas.unreplicate(found)
+        else:
+            found = gradient(self.weight, batch)
+        return self.replace(weight=self.weight - 0.1 * found), {}
+
+    def act(self, observations, state=(), *, seed=None, temperature=1.0, mask=None):
+        actions = tf.linalg.matvec(observations, self.weight) * temperature
+        return policy.Acted(actions, actions, None, state)
+
+
+def sums(gradient):
+    context = tf.distribute.get_replica_context()
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, gradient)
 
 
 def calls_python(x):
@@ -235,6 +266,20 @@ def test_rounding_that_grows_is_a_warning():
     assert "rounding error in each weight grows to" in text
 
 
+@pytest.mark.parametrize(
+    ("reduced", "verdict"), [(replicas.mean, "warned"), (sums, "failed")]
+)
+def test_replicas_are_held_to_what_they_compute_with(reduced, verdict):
+    """Half precision explains its own rounding, and no sum in place of a mean."""
+    rows = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+    agent = Mixed(weight=tf.linspace(-1.0, 1.0, 8), fault=reduced)
+    strategy = strategies.strategy("rehearsal:2")
+    check = rehearsal.rehearse(agent, rows, rows, strategy=strategy).checks[-1]
+    assert check.verdict == verdict, check.details
+    assert "one of bfloat16, in which the update computes" in check.details[0]
+    assert ("a rehearsal in float32" in check.details[0]) == (verdict == "warned")
+
+
 def test_graphs_that_cannot_be_read_are_told(monkeypatch):
     monkeypatch.setattr(_tpu_fitness, "operations", lambda concrete: [])
     agent = Faulty(weight=tf.constant(0.5), fault=tf.reduce_mean)
@@ -364,6 +409,19 @@ def test_dtypes_without_units_are_found():
         ("a.py:2", "computes in float16"),
         ("a.py:4", "computes in complex128"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "name"),
+    [
+        (("4xf32", "f64"), None),
+        (("?x4xf16", "f32"), "float16"),
+        (("f16", "*xbf16"), "bfloat16"),
+    ],
+)
+def test_half_precision_is_found_where_it_computes(tensors, name):
+    assert _tpu_fitness.half_precision([operation("MatMul", tensors)]) == name
+    assert _tpu_fitness.half_precision([operation("Cast", tensors)]) is None
 
 
 def test_findings_are_told_by_reason_with_the_commonest_first():

@@ -217,6 +217,25 @@ def unfit_numbers(found: Iterable[Operation]) -> list[Finding]:
     ]
 
 
+def half_precision(found: Iterable[Operation]) -> str | None:
+    """Returns the coarsest dtype of 16 bits in which operations compute.
+
+    Args:
+        found: the operations.
+
+    Returns:
+        Its name; None if there is none.
+    """
+    taken = {
+        tensor.rpartition("x")[2]
+        for operation in found
+        if operation.kind != "Cast"
+        for tensor in operation.inputs
+    }
+    names = {"bf16": "bfloat16", "f16": "float16"}
+    return next((name for short, name in names.items() if short in taken), None)
+
+
 def described(findings: Sequence[Finding]) -> tuple[str, ...]:
     """One text per reason: the commonest operations and places, and the reason."""
     texts = []

@@ -23,6 +23,9 @@ _MOST_DISTANCE = 1e-6
 # Sums in another order than one replica's differ by more than the one rounding error
 # that measures how an agent's updates let such errors grow.
 _MOST_ROUNDINGS = 10.0
+# Where an update computes with less than its weights have, such an error is made in
+# each of its steps, not once before them.
+_MOST_COARSE_ROUNDINGS = 3.0
 _LAST_BIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23}
 _LAST_BIT["float64"] = 2.0**-52
 _UNREAD = "this TensorFlow prints graphs otherwise: only the compiler was asked"
@@ -144,7 +147,10 @@ def rehearse(
         max |w(N replicas) - w(1 replica)| <= 1e-6
 
     over all floating leaves of the agent. Where more than that is explained by how
-    rounding errors grow in so many gradient steps, it is a warning.
+    rounding errors grow in so many gradient steps, it is a warning: an agent whose
+    weights differ in their last bit is updated too, for comparison. If the update
+    computes in bfloat16 or float16, so do weights that differ in the last bit of that,
+    and how they move may explain it; a rehearsal in float32 proves more.
 
     Args:
         agent: a `PyTreeNode` with `update(batch) -> (agent, info)` and a `policy`, see
@@ -262,10 +268,14 @@ def _checked_replicas(
     learn, learn_together = updates
     step, name = "replicas", f"{strategy.num_replicas_in_sync} learn what 1 learns"
     alone, shared, nudged = agent, agent, _nudged(agent)
+    coarse = _coarsest(learn, agent, batch)
+    start = rounded = None if coarse is None else _nudged(agent, coarse)
     try:
         for _ in range(n_updates):
             alone, _ = learn(alone, batch)
             nudged, _ = learn(nudged, batch)
+            if rounded is not None:
+                rounded, _ = learn(rounded, batch)
             with strategy.scope():
                 shared, _ = learn_together(shared, batch)
     except Exception as error:  # noqa: BLE001 - whatever the agent's code raises
@@ -275,24 +285,53 @@ def _checked_replicas(
     if distance <= _MOST_DISTANCE:
         return RehearsalCheck(step, name, PASSED, (text,))
     text += f", {_MOST_DISTANCE:.0e} allowed"
+    explained = _MOST_ROUNDINGS * rounding
     grown = f"one rounding error in each weight grows to {rounding:.1e} meanwhile"
-    if distance <= _MOST_ROUNDINGS * rounding:
-        text += f"; {grown}: fewer gradient steps per update would prove more"
+    more = "fewer gradient steps per update"
+    if rounded is not None:
+        # Not how far the weights were put, which their own dtype resolves.
+        moved = _distance(_moves(agent, alone), _moves(start, rounded))
+        explained = max(explained, _MOST_COARSE_ROUNDINGS * moved)
+        compute = f"one of {coarse}, in which the update computes, moves them"
+        grown += f", and {compute} {moved:.1e}"
+        more = "a rehearsal in float32"
+    if distance <= explained:
+        text += f"; {grown}: {more} would prove more"
         return RehearsalCheck(step, name, WARNED, (text,))
     text += f"; {grown}: is something summed, or normalized, by replica?"
     return RehearsalCheck(step, name, FAILED, (text,))
 
 
-def _nudged(agent: Any) -> Any:
-    """The agent with the last bits of its floats changed, as other sums would."""
+def _coarsest(learn: Any, agent: Any, batch: Any) -> str | None:
+    """The half-precision dtype in which a compiled update computes, if any."""
+    if not hasattr(learn, "get_concrete_function"):
+        return None
+    operations = _tpu_fitness.operations(learn.get_concrete_function(agent, batch))
+    return _tpu_fitness.half_precision(operations)
+
+
+def _nudged(agent: Any, dtype: str | None = None) -> Any:
+    """The agent with the last bits of its floats changed, as other sums would.
+
+    They are those of another dtype, if that has fewer bits.
+    """
 
     def nudge(leaf: Any) -> Any:
         if not (tf.is_tensor(leaf) and leaf.dtype.is_floating):
             return leaf
         signs = tf.random.stateless_uniform(leaf.shape, [0, 1], -1, 2, tf.int32)
-        return leaf * (1 + tf.cast(signs, leaf.dtype) * _LAST_BIT[leaf.dtype.name])
+        own = leaf.dtype.name
+        bit = max(_LAST_BIT[own], _LAST_BIT[dtype or own])
+        return leaf * (1 + tf.cast(signs, leaf.dtype) * bit)
 
     return tf.nest.map_structure(nudge, agent)
+
+
+def _moves(one: Any, other: Any) -> Any:
+    """How far each floating leaf has come; of other leaves, the first."""
+    return tf.nest.map_structure(
+        lambda x, y: y - x if tf.is_tensor(x) and x.dtype.is_floating else x, one, other
+    )
 
 
 def _distance(one: Any, other: Any) -> float:
