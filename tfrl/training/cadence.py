@@ -191,7 +191,7 @@ def number(where: str, name: str, value: Any) -> float:
         array = np.asarray(value, object)
     if array.shape or not np.can_cast(array.dtype, np.float64, "same_kind"):
         kind = f"{array.dtype} of shape {list(array.shape)}"
-        raise no_scalar(where, name, kind, isinstance(value, Mapping))
+        raise _no_scalar(where, name, kind, isinstance(value, Mapping))
     return float(array)
 
 
@@ -207,12 +207,12 @@ def check_scalar(where: str, name: str, value: Any) -> None:
         >>> check_scalar("Trainer", "loss", tf.constant(1.0))
     """
     if tf.nest.is_nested(value):
-        raise no_scalar(where, name, f"{value!s:.80}", nested=True)
+        raise _no_scalar(where, name, f"{value!s:.80}", nested=True)
     if shape := [*np.shape(value)]:
-        raise no_scalar(where, name, f"shape {shape}", nested=False)
+        raise _no_scalar(where, name, f"shape {shape}", nested=False)
 
 
-def no_scalar(where: str, name: str, kind: str, nested: bool) -> TypeError:
+def _no_scalar(where: str, name: str, kind: str, nested: bool) -> TypeError:
     """Returns the error about something in an info that is no scalar, of a kind."""
     return TypeError(
         f"`{where}`: `agent` expected an `update` whose info holds scalars; got {kind} "
