@@ -230,11 +230,11 @@ def train_rl(
     with running:
         if running.is_chief:
             configs.write(running.directory, text=config)
-        before = running.epoch
+        before = checkpoints.latest_step(running.directory)
         played = running.run()
         if played is None or not running.is_chief:
             return played
-        if running.epoch == before:
+        if before == checkpoints.latest_step(running.directory):
             output.say("the run had already ended its training; it was evaluated again")
         if isinstance(running.agent.policy, network_policy.NetworkPolicy):
             spaces = running.observation_space, running.action_space
