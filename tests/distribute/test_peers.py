@@ -26,7 +26,7 @@ def wait(told=None, seconds=20.0, quiet=60.0):
     return _peers.Wait([].append if told is None else told.append, seconds, quiet)
 
 
-def guest(workers, said):
+def connected(workers, said):
     """Connects to worker 0, as soon as it listens, and says something."""
     host, port = workers[0].split(":")
     deadline = time.monotonic() + 20
@@ -57,11 +57,11 @@ def test_all_go_on_when_the_last_one_comes(workers, run, order):
 def test_who_left_again_and_who_is_no_worker_do_not_count(workers, run):
     told = []
     first = run(_peers.meet, workers, 0, wait(told, seconds=1.5, quiet=1.0))
-    with guest(workers, b"tfrl: worker 2 of 3\n"):
+    with connected(workers, b"tfrl: worker 2 of 3\n"):
         time.sleep(0.3)
     with (
-        guest(workers, b"GET / HTTP/1.1\r\n\r\n"),
-        guest(workers, b"tfrl: worker 1 of 3\n"),
+        connected(workers, b"GET / HTTP/1.1\r\n\r\n"),
+        connected(workers, b"tfrl: worker 1 of 3\n"),
     ):
         with pytest.raises(
             ConnectionError, match=f"nothing of worker 2 at {workers[2]};"
@@ -70,11 +70,11 @@ def test_who_left_again_and_who_is_no_worker_do_not_count(workers, run):
     assert told == [f"waiting for worker 2 at {workers[2]}"]
 
 
-def test_tensorflow_at_the_door_ends_the_wait_of_all(workers, run):
+def test_tensorflow_at_the_address_ends_the_wait_of_all(workers, run):
     """A worker that does not come by here waits in TensorFlow already."""
     meetings = [run(_peers.meet, workers, rank, wait()) for rank in (0, 1)]
     time.sleep(0.5)
-    with guest(workers, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
+    with connected(workers, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
         for meeting in meetings:
             meeting.result(timeout=20)
 
@@ -97,7 +97,7 @@ def test_whoever_is_alone_is_told_so_in_the_end(workers, run):
 
 def test_a_port_that_is_taken_is_named(workers):
     with (
-        _peers._door(workers[0]),
+        _peers._listener(workers[0]),
         pytest.raises(ValueError, match=f"free on this host; got '{workers[0]}' "),
     ):
         _peers.meet(workers, 0, wait())
@@ -107,7 +107,7 @@ def test_a_port_that_is_taken_is_named(workers):
 def test_workers_of_another_cluster_are_told(workers, run, said):
     first = run(_peers.meet, workers, 0, wait())
     with (
-        guest(workers, said),
+        connected(workers, said),
         pytest.raises(ValueError, match="`TF_CONFIG` expected alike on all workers"),
     ):
         first.result(timeout=20)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-_HELLO = re.compile(rb"tfrl: worker (\d+) of (\d+)\n")
+_GREETING = re.compile(rb"tfrl: worker (\d+) of (\d+)\n")
 _HTTP_2 = b"PRI "  # how TensorFlow's own workers begin
 _ALL_ARE_HERE = b"tfrl: go\n"
 _TICK = 0.2  # seconds
@@ -77,65 +77,65 @@ def meet(workers: Sequence[str], rank: int, wait: Wait) -> None:
 def _await_others(workers: Sequence[str], wait: Wait) -> None:
     here: dict[socket.socket, int] = {}
     with contextlib.ExitStack() as opened, selectors.DefaultSelector() as selector:
-        door = opened.enter_context(_door(workers[0]))
-        selector.register(door, selectors.EVENT_READ)
-        is_met = False
-        while not is_met:
+        listener = opened.enter_context(_listener(workers[0]))
+        selector.register(listener, selectors.EVENT_READ)
+        is_tensorflow_met = False
+        while not is_tensorflow_met:
             missing = [x for x in range(1, len(workers)) if x not in here.values()]
             if not missing:
                 break
             wait.check(", ".join(f"worker {x} at {workers[x]}" for x in missing))
             for key, _ in selector.select(_TICK):
-                guest: Any = key.fileobj
-                if guest is door:
-                    guest = opened.enter_context(door.accept()[0])
-                    guest.setblocking(False)
-                    selector.register(guest, selectors.EVENT_READ)
+                connection: Any = key.fileobj
+                if connection is listener:
+                    connection = opened.enter_context(listener.accept()[0])
+                    connection.setblocking(False)
+                    selector.register(connection, selectors.EVENT_READ)
                     continue
-                said = _said(guest) or b""
-                is_met = is_met or said.startswith(_HTTP_2)
-                hello = _HELLO.fullmatch(said)
-                if hello:
-                    here[guest] = _checked_rank(hello, len(workers))
+                received = _received(connection) or b""
+                is_tensorflow_met = is_tensorflow_met or received.startswith(_HTTP_2)
+                greeting = _GREETING.fullmatch(received)
+                if greeting:
+                    here[connection] = _checked_rank(greeting, len(workers))
                 else:  # it is gone, or no worker
-                    here.pop(guest, None)
-                    selector.unregister(guest)
-                    guest.close()
-        door.close()  # they look for TensorFlow there now
-        for guest in here:
+                    here.pop(connection, None)
+                    selector.unregister(connection)
+                    connection.close()
+        listener.close()  # they look for TensorFlow there now
+        for connection in here:
             with contextlib.suppress(OSError):
-                guest.sendall(_ALL_ARE_HERE)
+                connection.sendall(_ALL_ARE_HERE)
 
 
 def _await_first(workers: Sequence[str], rank: int, wait: Wait) -> None:
     first = f"worker 0 at {workers[0]}"
-    hello = b"tfrl: worker %d of %d\n" % (rank, len(workers))
+    greeting = b"tfrl: worker %d of %d\n" % (rank, len(workers))
     while True:
-        with _knocked(workers[0], hello) as connection:
-            said = b"" if connection is None else None
-            while said is None:
-                said = _said(connection)
-                if said is None:
+        with _connected(workers[0], greeting) as connection:
+            received = b"" if connection is None else None
+            while received is None:
+                received = _received(connection)
+                if received is None:
                     wait.check(f"the workers that {first} waits for")
-        if said:  # that all are here, or what TensorFlow says
+        if received:  # that all are here, or what TensorFlow says
             return
         wait.check(first)
         time.sleep(_TICK)
 
 
-def _knocked(address: str, hello: bytes) -> contextlib.AbstractContextManager[Any]:
+def _connected(address: str, greeting: bytes) -> contextlib.AbstractContextManager[Any]:
     """A connection to whoever listens at an address, or None."""
     host, _, port = address.rpartition(":")
     try:
         connection = socket.create_connection((host.strip("[]"), int(port)), 2.0)
-        connection.sendall(hello)
+        connection.sendall(greeting)
     except OSError:
         return contextlib.nullcontext()
     connection.settimeout(_TICK)
     return connection
 
 
-def _door(address: str) -> socket.socket:
+def _listener(address: str) -> socket.socket:
     """Listens where TensorFlow will: at a port of all addresses of this host."""
     port = int(address.rpartition(":")[2])
     is_dual = socket.has_dualstack_ipv6()
@@ -153,18 +153,18 @@ def _door(address: str) -> socket.socket:
         ) from error
 
 
-def _said(guest: socket.socket) -> bytes | None:
+def _received(connection: socket.socket) -> bytes | None:
     """What came; nothing from one that is gone, None if that is still to come."""
     try:
-        return guest.recv(_MOST)
+        return connection.recv(_MOST)
     except (TimeoutError, BlockingIOError):
         return None
     except OSError:
         return b""
 
 
-def _checked_rank(hello: re.Match[bytes], count: int) -> int:
-    rank, others = map(int, hello.groups())
+def _checked_rank(greeting: re.Match[bytes], count: int) -> int:
+    rank, others = map(int, greeting.groups())
     if others != count or not 0 < rank < count:
         raise ValueError(
             f"`strategy`: `TF_CONFIG` expected alike on all workers; got {count} of "
