@@ -3,16 +3,12 @@
 What comes back is TensorFlow's own object: `with strategy.scope(): ...`.
 """
 
-import contextlib
 import functools
 import logging
-import signal
-import threading
-from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tfrl._internal import arguments
+from tfrl._internal import arguments, end_signals
 from tfrl.distribute import _peers, per_process, tpu
 
 _LOG = logging.getLogger(__name__)
@@ -137,7 +133,8 @@ def _multi_worker() -> tf.distribute.Strategy:
         tell = functools.partial(_LOG.warning, "tfrl: strategy %r, %s: %s", kind, place)
         _peers.meet(cluster.workers, cluster.rank, _peers.Wait(tell))
     try:
-        with _own_sigterm():
+        # TensorFlow takes SIGTERM to notice preemptions, and ends nothing by it.
+        with end_signals.kept_sigterm():
             return tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
         raise _too_late(kind, str(error)) from error
@@ -153,18 +150,6 @@ def _has_begun() -> bool:
         return True
     threading_of.set_inter_op_parallelism_threads(number)
     return False
-
-
-@contextlib.contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Gives SIGTERM back, which TensorFlow takes to notice preemptions, and eats."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and before is not None:
-            signal.signal(signal.SIGTERM, before)
 
 
 def _rehearsal(name: str, argument: str) -> tf.distribute.Strategy:

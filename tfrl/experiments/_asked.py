@@ -1,4 +1,4 @@
-"""What runs of several seeds are asked for, beside what they were asked for before."""
+"""Compares what several seeds are resumed with to what their record says."""
 
 import contextlib
 import hashlib

@@ -25,7 +25,7 @@ import rich.progress
 import rich.text
 
 from tfrl import entry
-from tfrl._internal import arguments, cores, durable, hangups, output
+from tfrl._internal import arguments, cores, durable, end_signals, output
 from tfrl.experiments import _asked, _run_folders, _seed_process
 
 _Seeds = Sequence[_seed_process.SeedProcess]
@@ -355,7 +355,7 @@ def _forwarded(
         for each in running:
             each.signal(number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM, *hangups.hangups())
+    numbers = (signal.SIGINT, signal.SIGTERM, *end_signals.hangups())
     before = {number: signal.signal(number, ask) for number in numbers}
     try:
         yield asked

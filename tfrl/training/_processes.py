@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import arguments, hangups
+from tfrl._internal import arguments, end_signals
 from tfrl.core import records
 from tfrl.saving import typed_json
 
@@ -148,7 +148,7 @@ def interruptible() -> Iterator[Interruption]:
             signal.signal(number, before[number])
         interruption.ask()
 
-    closing = hangups.hangups()
+    closing = end_signals.hangups()
     for number in (signal.SIGINT, signal.SIGTERM, *closing):
         before[number] = signal.signal(number, ask)
     try:

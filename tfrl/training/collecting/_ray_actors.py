@@ -13,18 +13,16 @@ import importlib.util
 import logging
 import os
 import re
-import signal
 import socket
 import sys
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tfrl._internal import acting
+from tfrl._internal import acting, end_signals
 from tfrl.training.collecting import _actor_processes, _silent_actors
 
 _LOG = logging.getLogger(__name__)
@@ -153,7 +151,7 @@ class RayActors:
             if address is None and not os.environ.get("RAY_ADDRESS"):
                 # A new one has room for all, however few processors there are.
                 address, options["num_cpus"] = "local", max(count, os.cpu_count() or 1)
-            with warnings.catch_warnings(), _own_sigterm():
+            with warnings.catch_warnings(), end_signals.kept_sigterm():
                 warnings.simplefilter("ignore", FutureWarning)
                 self._ray.init(address=address, **options)
         self._version, self._weights = 0, self._ray.put((0, numbers))
@@ -248,15 +246,3 @@ class RayActors:
         self._known[number] = start, count
         self.n_replaced += before[0] not in (0, start)
         return piece, number, (start, count - 1) != before
-
-
-@contextlib.contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Keeps the handler of SIGTERM, instead of which Ray sets its own."""
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and handler is not None:
-            signal.signal(signal.SIGTERM, handler)

@@ -1,10 +1,10 @@
-"""Tests of `tfrl._internal.hangups`."""
+"""Tests of `tfrl._internal.end_signals`."""
 
 import signal
 
 import pytest
 
-from tfrl._internal import hangups
+from tfrl._internal import end_signals
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,9 @@ from tfrl._internal import hangups
 def test_only_what_would_end_the_process_counts(handler, found, monkeypatch):
     before = signal.signal(signal.SIGHUP, handler)
     try:
-        assert hangups.hangups() == found
+        assert end_signals.hangups() == found
         with monkeypatch.context() as patched:
             patched.delattr(signal, "SIGHUP")
-            assert hangups.hangups() == []
+            assert end_signals.hangups() == []
     finally:
         signal.signal(signal.SIGHUP, before)
