@@ -328,6 +328,21 @@ def test_a_configuration_that_was_edited_is_another_one(standing_in, tmp_path):
     assert len(was(standing_in, 0)) == 2
 
 
+def test_what_a_configuration_includes_is_a_part_of_it(standing_in, tmp_path):
+    config, flags = tmp_path / "c.gin", [f"--output_dir={standing_in}"]
+    config.write_text("A.b = 1\ninclude 'more/base.gin'\n")
+    (tmp_path / "more").mkdir()
+    base, deep = tmp_path / "more" / "base.gin", tmp_path / "more" / "deep.gin"
+    base.write_text("include 'deep.gin'\nA.c = 1\n")
+    deep.write_text("A.d = 1\n")
+    assert call(config, "--seeds=0", *flags) == 0
+    assert call(config, "--resume", *flags) == 0
+    assert len(was(standing_in, 0)) == 1
+    deep.write_text("A.d = 2\n")
+    assert call(config, "--resume", *flags) == 0
+    assert len(was(standing_in, 0)) == 2
+
+
 def test_who_did_not_reach_other_settings_does_so_later(standing_in):
     flags = [f"--output_dir={standing_in}"]
     longer = "--config=Trainer.total_env_steps = 9"

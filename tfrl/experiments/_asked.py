@@ -2,13 +2,16 @@
 
 import contextlib
 import hashlib
+import os
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfrl.experiments import _seed_process
 
 _Seeds = Sequence[_seed_process.SeedProcess]
+_INCLUDE = re.compile(rb"^include\s+['\"](.+?)['\"]", re.MULTILINE)
 
 
 class Asked(NamedTuple):
@@ -17,7 +20,7 @@ class Asked(NamedTuple):
     Attributes:
         again: arguments to go on with.
         anew: those to begin with.
-        files: digests of the configurations among them.
+        files: digests of the configurations among them, with what these include.
         before: the record so far, which stays until a run has begun with the new ones.
         differs: whether they may say something else than those of before.
     """
@@ -79,8 +82,26 @@ def asked(train: Sequence[str], before: Mapping[str, Any], seeds: _Seeds) -> Ask
 def _digest(config: str) -> str | None:
     """What tells whether a file changed; None of one that cannot be read."""
     with contextlib.suppress(OSError):
-        return hashlib.sha256(pathlib.Path(config).read_bytes()).hexdigest()
+        parts = _with_included(pathlib.Path(config), ())
+        return hashlib.sha256(b"".join(parts)).hexdigest()
     return None
+
+
+def _with_included(path: pathlib.Path, chain: tuple[pathlib.Path, ...]) -> list[bytes]:
+    """What is in a file, and in those that it includes, as `configs.parse` finds them.
+
+    Args:
+        path: of the file.
+        chain: the files that include it.
+    """
+    if path.resolve() in chain:  # which `configs.parse` refuses
+        return []
+    parts, chain = [path.read_bytes()], (*chain, path.resolve())
+    for name in _INCLUDE.findall(parts[0]):
+        beside = path.parent / os.fsdecode(name)
+        found = beside if beside.exists() else pathlib.Path(os.fsdecode(name))
+        parts += _with_included(found, chain)
+    return parts
 
 
 def _settings(train: Sequence[str]) -> dict[str, str]:
