@@ -100,7 +100,7 @@ def test_a_killed_worker_ends_the_run_and_all_resume(tmp_path, whole, victim):
         folder, n_epochs=6, resume=False, **settings
     )
     assert codes[victim] == -9 and codes[1 - victim] == 1
-    assert "ConnectionError: `Trainer.run`: expected all 2 workers" in texts[1 - victim]
+    assert "ConnectionError: `Trainer`: expected all 2 workers" in texts[1 - victim]
     assert checkpoints.list_steps(folder) == [128]
     codes, texts = training_workers.together(folder, n_epochs=6, resume=True)
     assert codes == [0, 0], texts
@@ -239,6 +239,17 @@ def test_a_lost_worker_is_put_in_words():
         raise other
     with pytest.raises(tf.errors.UnavailableError), _processes.Workers().guarded():
         raise lost
+
+
+def test_a_worker_lost_while_the_agent_is_made_is_put_in_words(tmp_path, monkeypatch):
+    def lose(*_, **__):
+        raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
+
+    monkeypatch.setattr(_processes, "Workers", lambda _: _Several(bytes))
+    monkeypatch.setattr(policy_gradient.PolicyGradient, "create", lose)
+    with pytest.raises(ConnectionError, match="expected all 2 workers to stay; got"):
+        make_small(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture

@@ -125,13 +125,16 @@ def made(
         undo: closes the environments.
         directory: of the run.
         resume: whether there is a run, of which the networks are to be.
+
+    Raises:
+        ConnectionError: if another worker is lost meanwhile.
     """
     precision = _run_record.dtype_policy_of(directory, resume)
     # Old runs go on, and are opened, as they began.
     is_new = not resume and checkpoints.latest_step(directory) is None
     if is_new:
         _plan.check_read(plan.arguments["experience"])
-    with dtype_policies.used(precision):
+    with workers.guarded(), dtype_policies.used(precision):
         return _made(plan, workers, undo, directory, is_new)
 
 

@@ -336,10 +336,10 @@ class Workers:
             if self.count == 1 or not lost:
                 raise
             raise ConnectionError(
-                f"`Trainer.run`: expected all {self.count} workers to stay; got at "
-                f"least one that is gone, as worker {self.rank} sees it; what was "
-                "trained since the last checkpoint is lost: start all workers again "
-                "and resume (--resume)"
+                f"`Trainer`: expected all {self.count} workers to stay; got at least "
+                f"one that is gone, as worker {self.rank} sees it; what was trained "
+                "since the last checkpoint, if anything, is lost: start all workers "
+                "again, and resume (--resume) what is saved"
             ) from error
 
 
