@@ -325,6 +325,30 @@ def test_unused_bindings_are_told(made, bindings, message):
     assert str(error.value).count("bindings:") == 1
 
 
+def test_a_macro_of_an_overridden_binding_alone_is_used(file, made):
+    base = file(
+        "inner = 0.5\nouter = %inner\nsize = 7\nmake_agent.hidden = (1, %size)\n"
+        "make_agent.rate = %outer\n"
+    )
+    child = file(f'include "{base.name}"\nmake_agent.rate = 0.25\n', "child.gin")
+    configs.parse([child], ["make_agent.hidden = (3,)"])
+    agent = made["make_agent"]()
+    assert (agent["rate"], agent["hidden"]) == (0.25, (3,))
+    configs.check_all_used()
+    assert configs.inoperative_config_str() == ""
+    # What a run keeps is read back without them.
+    configs.parse(bindings=configs.operative().splitlines())
+    assert made["make_agent"]() == agent
+    configs.check_all_used()
+
+
+def test_a_macro_that_no_overridden_binding_reads_is_told(made):
+    configs.parse(bindings=["alone = 1", "collect.n_steps = 2", "collect.n_steps = 3"])
+    made["collect"]()
+    with pytest.raises(ValueError, match="got unused bindings:1: `alone = 1`$"):
+        configs.check_all_used()
+
+
 def test_unused_bindings_are_told_with_file_and_line(file, made):
     configs.parse([file("collect.a = 1\n\nmake_agent.rate = 1.0\nDense.units = 1")])
     made["collect"]()

@@ -313,6 +313,8 @@ MISTAKES = [
     ("ExponentialScheduler", ("percent", None, 0.5, 1), TypeError, "initial_value"),
     ("CyclicalScheduler", ("percent", 0, 1, 0.1, "cos"), ValueError, "switch_mode"),
     ("CyclicalScheduler", ("percent", 0.0, 1.0, 0), ValueError, "half_cycle_size"),
+    ("StepScheduler", ("env_steps", [(0, 1.0), (9, 2)]), ValueError, "schedule"),
+    ("StepScheduler", ("env_steps", [(-1, 1.0), (9, 2)]), ValueError, "schedule"),
     ("StepwiseLinearFunction", ((0, 1.0), (1, math.nan)), ValueError, "steps"),
     ("StepwiseLinearFunction", ((0, 1.0), [1, 2.0]), TypeError, "steps"),
     *(("ConstantScheduler", (x,), TypeError, "value") for x in ("1", True, None, 1j)),
@@ -326,6 +328,35 @@ MISTAKES = [
 def test_mistakes_are_told(kind, args, error, name):
     with pytest.raises(error, match=f"`{kind}`: `{name}` expected"):
         getattr(schedules, kind)(*args)
+
+
+WIDE = schedules.CosineScheduler("percent", 1.0, 1.0)
+NO_SHARES = [
+    ("LinearScheduler", ([(0, 1.0), (50, 0.05)],), "schedule"),
+    ("StepScheduler", ([(0.5, 1.0), (1.5, 0.05)],), "schedule"),
+    ("CyclicalScheduler", (0.0, 1.0, 10), "half_cycle_size"),
+    ("CosineScheduler", (1.0, 100), "duration"),
+    ("PolynomialScheduler", (1.0, 0.0, 2.0, 50), "duration"),
+    ("PolynomialScheduler", (1.0, 0.0, 2.0, 0.5, 5), "start"),
+    ("OneCycleScheduler", (1.0, 100), "duration"),
+    ("JoinedScheduler", ([(0, 1.0), (50, WIDE)],), "schedules"),
+    ("WarmUpScheduler", (5, WIDE), "period"),
+]
+
+
+@pytest.mark.parametrize(("kind", "args", "name"), NO_SHARES)
+def test_a_progress_in_percent_is_a_share_of_the_run(kind, args, name):
+    message = f"`{kind}`: `{name}` expected a share of the run, in \\[0, 1\\],"
+    with pytest.raises(ValueError, match=message):
+        getattr(schedules, kind)("percent", *args)
+
+
+def test_other_progress_has_no_end():
+    assert schedules.LinearScheduler("iterations", [(0, 1.0), (50, 0.0)])(25) == 0.5
+    # One value from the beginning on is in effect.
+    assert schedules.StepScheduler("percent", [(0, 0.5)])(0.25) == 0.5
+    # The time of a decay is a unit, which the run need not reach.
+    assert schedules.ExponentialScheduler("percent", 4.0, 0.25, 2)(1.0) == 2.0
 
 
 @every

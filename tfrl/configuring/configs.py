@@ -140,7 +140,8 @@ def check_all_used(
     To be called when everything has been built. A binding is used when a call of its
     configurable, in its scope or an inner one, took its value: not when the caller
     passed another value, and not when a binding of an inner scope hid it. A macro is
-    used when it was read. What was used is read off gin's operative configuration.
+    used when it was read, or when a binding that a later one overrides refers to it.
+    What was used is read off gin's operative configuration.
 
     Args:
         passed: names as they are bound, "Trainer.override", whose bindings give way to
@@ -381,7 +382,22 @@ def _unused(bindings: Sequence[gin_calls.Binding]) -> list[gin_calls.Binding]:
         # The innermost scope that has a binding gives a call its value.
         keys = ((outer, *what) for outer in reversed(gin_calls.scopes(scope)))
         used.add(next((key for key in keys if key in last), None))
+    used |= _macros_of_overridden()
     return [binding for key, binding in last.items() if key not in used]
+
+
+def _macros_of_overridden() -> set[tuple[str, str, str]]:
+    """Returns the keys of macros that overridden bindings, and their macros, read."""
+    last = {gin_calls.key(each): each for each in _parsed}
+    waiting = [each for each in _parsed if each is not last[gin_calls.key(each)]]
+    found: set[tuple[str, str, str]] = set()
+    for binding in waiting:
+        for name in map(gin_calls.macro_name, gin_calls.references(binding.value)):
+            key = gin_calls.key(gin_calls.Binding("", name or "", "", None))
+            if key in last and key not in found:
+                found.add(key)
+                waiting.append(last[key])
+    return found
 
 
 def _as_now(statement: Any) -> list[Any]:

@@ -28,7 +28,8 @@ class Scheduler(_schedule.Schedule):
     Called with a progress it returns the value there; called without one it reads
     the current progress of its type from `current_progress`:
 
-    - "percent": share of the training that is done, in [0, 1];
+    - "percent": share of the training that is done, in [0, 1], as is every progress
+      that a schedule names;
     - "iterations": training iterations;
     - "env_steps": environment steps;
     - "global_counter": the step of the summaries.
@@ -124,14 +125,15 @@ class StepScheduler(Scheduler):
     Args:
         progress_type: as in `Scheduler`.
         schedule: pairs (p, v): where a stretch ends, and the value until then. Ends
-            ascend; a stretch without length is never in effect.
+            ascend, the first of several from above 0; a later stretch without length
+            is never in effect.
         warm_up_period: length of the warm-up, at least 0.
         start: where it begins, at least 0.
 
     Raises:
         TypeError: if `schedule` is not made of pairs of numbers.
-        ValueError: if ends descend, a number is not finite or negative, or the warm-up
-            does not end before the first stretch.
+        ValueError: if ends descend, the first of several is 0, a number is not finite
+            or negative, or the warm-up does not end before the first stretch.
 
     Example:
         >>> rate = StepScheduler("iterations", [(10, 1.0), (20, 0.5)], warm_up_period=4)
@@ -147,6 +149,12 @@ class StepScheduler(Scheduler):
     def __post_init__(self) -> None:
         pairs = _checked_pairs(self)
         _schedule.check_numbers(self, "warm_up_period", "start", low=0.0)
+        if len(pairs) > 1 and pairs[0][0] <= 0:
+            raise ValueError(
+                "`StepScheduler`: `schedule` expected a first stretch that ends after "
+                f"0, or is never in effect; got {checks.shown(self.schedule)}; each "
+                "pair says until when its value holds"
+            )
         end = self.start + self.warm_up_period
         if end > 0 and not end < pairs[0][0]:
             raise ValueError(
@@ -287,6 +295,7 @@ class CyclicalScheduler(Scheduler):
         _schedule.check_progress_type(self)
         _schedule.check_numbers(self, "base_lr", "bound_lr", "half_cycle_size")
         checks.check_positive(where, "half_cycle_size", self.half_cycle_size)
+        _schedule.check_shares(self, "half_cycle_size", self.half_cycle_size)
         checks.check_one_of(where, "switch_mode", self.switch_mode, ("step", "linear"))
 
     def _points(self) -> Sequence[tuple[float, float]]:
@@ -430,5 +439,6 @@ def _checked_pairs(schedule: Any) -> tuple[tuple[float, float], ...]:
         raise ValueError(
             f"`{where}`: `schedule` expected progress that ascends; got {times}"
         )
+    _schedule.check_shares(schedule, "schedule", *times)
     object.__setattr__(schedule, "schedule", pairs)
     return pairs
