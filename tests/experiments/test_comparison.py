@@ -191,6 +191,37 @@ def test_an_environment_that_is_not_told_is_no_other_one(folders):
     assert _run_folders.environment_of(run) == "ALE/Pong-v5"
 
 
+def test_what_makes_folders_unlike_is_told(folders, tmp_path, capsys):
+    third = runs(tmp_path / "third", [3.0, 4.0])
+    shorter = runs(tmp_path / "shorter", [1.0])
+    with run_log.RunLog(shorter / "seed_1", ["eval/return_mean"]) as log:
+        log.write(94, {"eval/return_mean": 1.0})
+    (shorter / "seed_0" / "metrics.csv").unlink()
+    alike = functools.partial(make_vec, "CartPole-v1", vectorization="sync")
+    other = functools.partial(make_vec, "CartPole-v1", env_kwargs={"sutton": True})
+    for folder, make_envs in zip(folders, (alike, other), strict=True):
+        record(folder / "seed_0", make_envs)
+    record(folders[1] / "seed_1", functools.partial(alike, max_episode_steps=7))
+    names = [str(folder) for folder in (*folders, third, shorter)]
+    assert comparison.compare(names[:1]).notes == ()
+    assert comparison.compare([names[0], names[2]]).notes == ()
+    notes = (
+        f"`make_envs` differs in `max_episode_steps`: None in {names[0]}, {names[1]}; "
+        f"7 in {names[1]}",
+        f"`make_envs` differs in `env_kwargs`: None in {names[0]}, {names[1]}; "
+        f"{{'sutton': True}} in {names[1]}",
+        "the last evaluations are after different numbers of steps: "
+        f"100 in {names[0]}, 100 in {names[1]}, 94 in {names[3]}",
+    )
+    given = [*names[:2], names[3]]
+    found = comparison.compare(given)
+    assert found.notes == notes and len(found.improvements) == 3
+    assert command.main(["compare", *given]) == 0
+    assert {*notes} <= {*capsys.readouterr().out.splitlines()}
+    assert command.main(["compare", *given, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [*notes]
+
+
 @pytest.mark.slow
 def test_folders_of_runs_are_drawn_as_curves(folders, capsys):
     names = [str(folder) for folder in folders]

@@ -12,7 +12,7 @@ from tfrl.summaries import run_log
 from tfrl.summaries.plotting import curves, mean_curve, readers
 
 # Runs whose ends are no farther apart count as equally long.
-_ALIKE = 0.95
+ALIKE = 0.95
 
 
 def plot(flags: argparse.Namespace) -> None:
@@ -128,7 +128,7 @@ def _drawn(folder: pathlib.Path, tag: str | None) -> list[pathlib.Path]:
 def _tell_end(name: str, runs: list[pathlib.Path], ends: list[int]) -> None:
     """Says where a mean ends, if some runs go on well beyond."""
     shortest, longest = min(ends), max(ends)
-    if shortest < _ALIKE * longest:
+    if shortest < ALIKE * longest:
         print(
             f"{name}: drawn to step {shortest:,}, where {runs[ends.index(shortest)]} "
             f"ends; the longest has {longest:,}"

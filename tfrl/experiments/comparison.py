@@ -4,7 +4,7 @@ import itertools
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +64,9 @@ class Comparison(NamedTuple):
     Attributes:
         scores: of each folder.
         improvements: of each pair, in the order of the folders.
+        notes: a line for each argument of `make_envs`, beside the environment, that
+            runs have different values of, and one if folders end after different
+            numbers of steps, by more than 5 %.
 
     Example:
         >>> Comparison((), ()).improvements
@@ -72,6 +75,7 @@ class Comparison(NamedTuple):
 
     scores: tuple[Scores, ...]
     improvements: tuple[Improvement, ...]
+    notes: tuple[str, ...] = ()
 
 
 def compare(
@@ -127,7 +131,8 @@ def compare(
         )
         low, high = ends if min(len(x), len(y)) > 1 else (None, None)
         improvements.append(Improvement(one.name, other.name, probability, low, high))
-    return Comparison(scores, tuple(improvements))
+    notes = *_unlike_environments(groups), *_unlike_steps(scores)
+    return Comparison(scores, tuple(improvements), notes)
 
 
 def show(comparison: Comparison) -> None:
@@ -163,7 +168,8 @@ def show(comparison: Comparison) -> None:
             table.add_row(names, f"{pair.probability:.2f}", _interval(pair, ".2f"))
         console.print()
         console.print(table)
-    if notes := [note for each in comparison.scores for note in each.notes]:
+    notes = [note for each in comparison.scores for note in each.notes]
+    if notes := [*notes, *comparison.notes]:
         console.print()
         for note in notes:
             console.print(note, soft_wrap=True)
@@ -181,8 +187,9 @@ def as_json(comparison: Comparison) -> str:
         comparison: what `compare` found.
     """
     found = {
-        name: [part._asdict() for part in parts]
-        for name, parts in comparison._asdict().items()
+        "scores": [each._asdict() for each in comparison.scores],
+        "improvements": [each._asdict() for each in comparison.improvements],
+        "notes": comparison.notes,
     }
     return json.dumps(found, indent=1)
 
@@ -222,6 +229,31 @@ def _scores(
     low, high = ends if len(returns) > 1 else (None, None)
     counted = tuple(returns), tuple(steps)
     return Scores(name, *counted, middle, low, high, tuple(notes))
+
+
+def _unlike_environments(groups: Mapping[str, Sequence[pathlib.Path]]) -> list[str]:
+    """A line for each argument that runs make their environments with differently."""
+    told: dict[str, dict[str, list[str]]] = {}
+    for name, runs in groups.items():
+        for run in runs:
+            for key, text in _run_folders.environment_arguments_of(run).items():
+                names = told.setdefault(key, {}).setdefault(text, [])
+                names += [name] if name not in names else []
+    return [
+        f"`make_envs` differs in `{key}`: "
+        + "; ".join(f"{text:.80} in {', '.join(names)}" for text, names in each.items())
+        for key, each in told.items()
+        if len(each) > 1
+    ]
+
+
+def _unlike_steps(scores: Sequence[Scores]) -> list[str]:
+    """A line that tells after how many steps folders end, if it is not about alike."""
+    ends = {each.name: max(each.env_steps) for each in scores}
+    if min(ends.values()) >= _plots.ALIKE * max(ends.values()):
+        return []
+    told = ", ".join(f"{steps:,} in {name}" for name, steps in ends.items())
+    return [f"the last evaluations are after different numbers of steps: {told}"]
 
 
 def _evaluated(run: pathlib.Path) -> tuple[tuple[float, int] | None, str | None]:
