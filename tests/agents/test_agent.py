@@ -178,6 +178,19 @@ def test_the_weight_of_the_entropy_may_follow_a_schedule(kind):
     assert any((value != found[2][name]).any() for name, value in found[0].items())
 
 
+def test_the_info_tells_what_follows_a_schedule():
+    told = {"progress": progress.Progress(percent=0.5)}
+    for kind, config, expected in (
+        ("policy_gradient", {"entropy_coefficient": BY_SHARE}, {"entropy_coefficient"}),
+        ("ppo", {"clip": BY_SHARE}, {"clip"}),
+        ("ppo", {"clip": 0.4, "clip_schedule": "linear"}, {"clip"}),
+        ("ppo", {"clip": 0.2, "entropy_coefficient": 0.1}, set()),
+    ):
+        _, info = made(kind, **config).update(experience_of(kind), **told)
+        assert {*info} & {"clip", "entropy_coefficient"} == expected
+        assert all(float(info[name]) == pytest.approx(0.2) for name in expected)
+
+
 @pytest.mark.parametrize(
     "kind", ["dqn", "bc", pytest.param("ppo", marks=pytest.mark.slow)]
 )

@@ -9,7 +9,7 @@ import numbers
 import types
 import typing
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, Self
 
 import gymnasium as gym
@@ -301,23 +301,37 @@ def settings_at(
             one on, a schedule that gets no progress causes a warning.
     """
     done = progresses.current_progress() if progress is None else progress
-    if done is progresses.NOTHING_DONE and tf.executing_eagerly() and step > 1:
-        _warn_of_standstill(config, names)
-    return {
+    hyper = {
         name: _at(getattr(config, name), _kind(config, name), done) for name in names
+    }
+    if done is progresses.NOTHING_DONE and tf.executing_eagerly() and step > 1:
+        _warn_of_standstill(config, hyper)
+    return hyper
+
+
+def followed(config: Any, hyper: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns those of some settings that follow a schedule.
+
+    Args:
+        config: what has the settings for attributes.
+        hyper: what `settings_at` gave of it.
+    """
+    return {
+        name: value
+        for name, value in hyper.items()
+        if callable(getattr(config, name)) or _kind(config, name) != "constant"
     }
 
 
-def _warn_of_standstill(config: Any, names: Collection[str]) -> None:
-    for name in names:
-        if callable(getattr(config, name)) or _kind(config, name) != "constant":
-            warnings.warn(
-                f"`{type(config).__name__}.update`: `{name}` follows the progress of "
-                "training, of which nothing is told, and stays as at the beginning; "
-                "call it `with tfrl.schedules.progress_context(tfrl.schedules.Progress("
-                "percent=...))`, or give a number",
-                stacklevel=4,
-            )
+def _warn_of_standstill(config: Any, hyper: Mapping[str, tf.Tensor]) -> None:
+    for name in followed(config, hyper):
+        warnings.warn(
+            f"`{type(config).__name__}.update`: `{name}` follows the progress of "
+            "training, of which nothing is told, and stays as at the beginning; "
+            "call it `with tfrl.schedules.progress_context(tfrl.schedules.Progress("
+            "percent=...))`, or give a number",
+            stacklevel=4,
+        )
 
 
 def first(value: Scheduled) -> float:

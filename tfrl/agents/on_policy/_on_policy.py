@@ -59,7 +59,7 @@ class OnPolicyAgent(pytree.PyTreeNode):
 
         Returns:
             The new agent, and an info: float32 scalars averaged over the gradient steps
-            taken.
+            taken, and the settings of this update that follow a schedule.
 
         Raises:
             TypeError: if `trajectory` is not one.
@@ -80,6 +80,7 @@ class OnPolicyAgent(pytree.PyTreeNode):
             )
         else:
             learned, info = _update_in_pieces(work, learner, trajectory, hyper)
+        info |= agent.followed(config, hyper)
         return learned.replace(policy=learned.policy.returned(self.policy)), info
 
     def _given(self, where: str, trajectory: Any) -> records.Trajectory:
@@ -198,8 +199,7 @@ def prepare(
         if n_rows > size:
             changes["rng"], seed = random.split_seed(agent.rng, 2)
             keys = draws.uniform([config.n_epochs, n_rows], seed, tf.float32)
-            order = tf.argsort(keys, axis=-1)
-            order = tf.reshape(order, [-1, size])
+            order = tf.reshape(tf.argsort(keys, axis=-1), [-1, size])
     state = train_state.with_rate(agent.policy.state, hyper["learning_rate"])
     sums = tf.zeros([len(_names(agent))])
     progress = Progress(tf.constant(0), state, sums, tf.constant(False))
