@@ -2,12 +2,14 @@
 
 import os
 import random
+import re
 
 import gin
 import keras
 import pytest
 
 import tfrl.rl_trainer  # noqa: F401 - registers what configurations name
+from tfrl._internal import zoo_files
 from tfrl.configuring import _gin_text, configs
 from tfrl.core import pytree
 
@@ -157,6 +159,28 @@ def test_includes_are_relative_to_their_file(file, made):
     configs.check_all_used()
 
 
+def test_an_include_may_name_a_configuration_of_the_zoo(file, made):
+    top = file("include 'ppo_cartpole.gin'\nPPO.gamma = 0.5", "deep/mine.gin")
+    configs.parse([top])
+    told = configs.configured()
+    assert "PPO.gamma = 0.5\n" in told and "'CartPole-v1'" in told
+    # One's own comes first.
+    for place in ("ppo_cartpole.gin", "deep/ppo_cartpole.gin"):
+        file(f"collect.n_steps = {len(place)}", place)
+        configs.parse([file("include 'ppo_cartpole.gin'", "deep/mine.gin")])
+        assert made["collect"]() == {"n_steps": len(place)}
+
+
+def test_an_include_that_is_nowhere_tells_where_it_was_looked_for(file, tmp_path):
+    zoo = str(zoo_files.folder())
+    top = file("include 'absent.gin'", "deep/mine.gin")
+    told = re.escape(f"; looked for in {tmp_path}/deep, {tmp_path}, {zoo}")
+    with pytest.raises(ValueError, match=rf"'absent.gin' \(No such [^)]+\){told}$"):
+        configs.parse([top])
+    with pytest.raises(ValueError, match=r"'absent.gin' \(No such [^)]+\)$"):
+        configs.parse(["absent.gin"])
+
+
 def test_imports_run_and_are_recorded(file, monkeypatch, made):
     file(
         "import gin\n@gin.configurable(module='extra')\n"
@@ -281,7 +305,8 @@ def test_bad_arguments(file, tmp_path, arguments, error, message):
 def test_names_that_several_have_need_a_module():
     for module in ("tests", "others"):
         configs.register({"twofold": make_optimizer}, module=module)
-    with pytest.raises(ValueError, match=r"one configurable; got `twofold`"):
+    told = "which several have; write `others.twofold` or `tests.twofold`$"
+    with pytest.raises(ValueError, match=rf"one configurable; got `twofold`, {told}"):
         configs.parse(bindings=["twofold.rate = 1.0"])
     configs.parse(bindings=["others.twofold.rate = 1.0"])
 

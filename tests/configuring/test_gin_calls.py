@@ -175,6 +175,15 @@ def test_names_are_completed_and_checked():
             gin_calls.key(binding._replace(parameter=name))
 
 
+def test_short_names_are_completed_to_all_that_they_may_mean():
+    words = "`_REGISTRY.matching_selectors` changed"
+    for module in ("one", "more.of"):
+        configs.register({"calls_several": plain}, module=module)
+    names = ["more.of.calls_several", "one.calls_several"]
+    assert gin_calls.full_names("calls_several") == names, words
+    assert gin_calls.full_names("of.calls_several") == names[:1], words
+
+
 def test_what_gin_prints_it_reads():
     words = "`gin.config.parse_value` changed"
     for text in ("[1, (2.5, 'a')]", "{'a': None}", "@s/hooked()", "%m", "b'x'"):

@@ -1,5 +1,6 @@
 """The search for hyper-parameters; trials themselves where Optuna is installed."""
 
+import contextlib
 import gc
 import os
 import pathlib
@@ -7,6 +8,8 @@ import re
 import shlex
 import sys
 
+import gin
+import keras
 import numpy as np
 import plain_graphs
 import pytest
@@ -44,9 +47,9 @@ make_vec.max_episode_steps = 20
 """
 
 
-def tune(folder, *flags):
+def tune(folder, *flags, small=SMALL):
     (folder / "tune.gin").write_text(CONFIG)
-    (folder / "small.gin").write_text(SMALL)
+    (folder / "small.gin").write_text(small)
     output = f"--output_dir={folder / 'runs'}"
     with plain_graphs.plain_graphs():
         return command.main(["tune", str(folder / "tune.gin"), output, *flags])
@@ -146,12 +149,13 @@ def test_the_search_of_the_zoo_is_one(capsys):
 class Returns:
     """Stands in for a run: each trains nothing and has the next of some returns."""
 
-    def __init__(self, *ends):
-        self.ends, self.n_runs = iter(ends), 0
+    def __init__(self, *ends, seen=lambda: None):
+        self.ends, self.n_runs, self.seen = iter(ends), 0, seen
 
     def __call__(self, output_dir):
         del output_dir
         self.n_runs += 1
+        self.seen()
         end = next(self.ends)
         if isinstance(end, BaseException):
             raise end
@@ -163,10 +167,11 @@ def searched(tmp_path, monkeypatch):
     """Calls `tfrl tune` with trials that end as given; returns the exit code, runs."""
     pytest.importorskip("optuna")
 
-    def call(*ends, folder=tmp_path, n_trials=3):
-        runs = Returns(*ends)
+    def call(*ends, folder=tmp_path, n_trials=3, small=SMALL):
+        runs = Returns(*ends, seen=getattr(call, "seen", lambda: None))
         monkeypatch.setattr(tuning.rl_trainer, "train_rl", runs)
-        return tune(folder, f"--config=Tuning.n_trials = {n_trials}"), runs.n_runs
+        asked = f"--config=Tuning.n_trials = {n_trials}"
+        return tune(folder, asked, small=small), runs.n_runs
 
     gc.freeze()  # Each trial collects garbage, here of a whole process of tests.
     yield call
@@ -267,9 +272,98 @@ def test_a_trial_that_breaks_off_has_failed_and_does_not_count(searched, tmp_pat
     assert searched(1.0, 2.0, 3.0) == (0, 3)
 
 
+@contextlib.contextmanager
+def held(monkeypatch, study, number, path, value=None):
+    """Stands for a process that makes a trial, until somebody waits for its end.
+
+    It returns `value`; None if it is killed.
+    """
+
+    def lock_file(file, shared=False, wait=True, *, lock=durable.lock_file):
+        if wait and os.path.samestat(os.fstat(file), path.stat()):
+            if value is not None:
+                study.tell(number, value)
+            alive.close()
+        lock(file, shared, wait)
+
+    with open(path, "rb+") as alive:
+        durable.lock_file(alive.fileno())
+        monkeypatch.setattr(durable, "lock_file", lock_file)
+        yield
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trial_that_was_waited_for_and_was_killed_is_made_again(
+    searched, tmp_path, monkeypatch, capsys
+):
+    assert searched(1.0, n_trials=1) == (0, 1)
+    study = studied(tmp_path)
+    study.enqueue_trial(study.get_trials()[0].params)
+    study.ask().suggest_int("Trajectories.n_steps", 8, 9)
+    run = tmp_path / "runs" / "trial_0001"
+    run.mkdir()
+    (run / "trial.lock").touch()
+    with held(monkeypatch, study, 1, run / "trial.lock"):
+        assert searched(2.0, n_trials=2) == (0, 1)
+    assert "trial 1: its process is gone" in capsys.readouterr().out
+    assert states_of(study) == ["COMPLETE", "FAIL", "COMPLETE"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_edited_configuration_is_another_search(searched, tmp_path, capsys):
+    base = tmp_path / "base.gin"
+    base.write_text("Trainer.seed = 1\n")
+    small = f'include "base.gin"{SMALL}'
+    assert searched(1.0, n_trials=1, small=small) == (0, 1)
+    assert searched(2.0, n_trials=2, small=small) == (0, 1)
+    for text, edited in (("seed = 2", small), ("seed = 1", small + "PPO.gamma = 0.5")):
+        base.write_text(f"Trainer.{text}\n")
+        assert searched(n_trials=3, small=edited) == (2, 0)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "`output_dir` expected a study of the same search; got" in line
+        assert "small.gin, or what it includes, before an edit; take" in line
+    study = studied(tmp_path)
+    known = study.user_attrs["search"]
+    # Of a study of old nothing is known.
+    study.set_user_attr("search", {k: x for k, x in known.items() if k != "digest"})
+    base.write_text("Trainer.seed = 3\n")
+    assert searched(3.0, n_trials=3, small=small) == (0, 1)
+    base.write_text("Trainer.seed = 4\n")
+    assert searched(n_trials=4, small=small) == (2, 0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_callbacks_of_the_configuration_are_kept(searched, tmp_path):
+    made = []
+
+    class Kept(keras.callbacks.Callback):
+        def __init__(self, size=1):
+            super().__init__()
+            self.size = size
+            made.append(self)
+
+    def keep():
+        given = gin.query_parameter("Trainer.callbacks").scoped_configurable_fn()
+        assert given[:-1] == made[-len(given) + 1 :]
+        return [*(each.size for each in given[:-1]), type(given[-1]).__name__]
+
+    configs.register({"Kept": Kept}, module="tuned")
+    kept, last = [], "_Reported"
+    searched.seen = lambda: kept.append(keep())
+    several = "Trainer.callbacks = [@Kept(), @other/Kept()]\nother/Kept.size = 2\n"
+    macro = "KEPT = [@Kept()]\nTrainer.callbacks = %KEPT\n"
+    for number, text in enumerate(("", several, macro)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert searched(1.0, 2.0, folder=folder, n_trials=2, small=SMALL + text)[0] == 0
+    assert kept == [[last]] * 2 + [[1, 2, last]] * 2 + [[1, last]] * 2
+    assert len(made) == 6
+    assert "callbacks" not in (folder / "runs" / "best.gin").read_text()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_trials_of_processes_that_were_killed_are_made_again(
-    searched, tmp_path, capsys
+    searched, tmp_path, monkeypatch, capsys
 ):
     assert searched(1.0, n_trials=1) == (0, 1)
     study = studied(tmp_path)
@@ -282,14 +376,15 @@ def test_trials_of_processes_that_were_killed_are_made_again(
     for run in runs:
         run.mkdir()
         (run / "trial.lock").touch()
-    with open(runs[1] / "trial.lock", "rb+") as alive:
-        durable.lock_file(alive.fileno())
-        assert searched(2.0, n_trials=2) == (0, 1)
+    with held(monkeypatch, study, 2, runs[1] / "trial.lock", 0.0):
+        # That which is alive is one of the three.
+        assert searched(2.0, n_trials=3) == (0, 1)
     out = capsys.readouterr().out
+    assert out.count("waiting for trial_0002 of another process\n") == 1
     assert "trial 1: its process is gone; it does not count\n" in out
     assert "trial 2: its" not in out and "trial 3: its" not in out
     # The last one is of a version that held no locks.
-    found = ["COMPLETE", "FAIL", "RUNNING", "RUNNING", "COMPLETE"]
+    found = ["COMPLETE", "FAIL", "COMPLETE", "RUNNING", "COMPLETE"]
     assert states_of(study) == found
     assert study.get_trials()[4].params["Trajectories.n_steps"] == 8
 

@@ -50,3 +50,22 @@ def found(config: str) -> str:
     place = folder()
     known = None if place is None else place / f"{path.name.removesuffix('.gin')}.gin"
     return config if known is None or not known.is_file() else str(known)
+
+
+def included(name: str, by: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns the path of a file that another includes.
+
+    Args:
+        name: as the `include` has it.
+        by: path of the file that has it.
+
+    Returns:
+        That beside the other; else that in the working directory; else that of the
+        zoo; what was asked for, if it is nowhere.
+
+    Example:
+        >>> str(included("absent.gin", "some/run.gin"))
+        'absent.gin'
+    """
+    beside = pathlib.Path(by).parent / name
+    return beside if beside.exists() else pathlib.Path(found(name))

@@ -14,6 +14,7 @@ from typing import Any
 
 import gin
 
+from tfrl._internal import zoo_files
 from tfrl.configuring import gin_calls
 
 # What `configs.register` was given, and what it made of it, by full name.
@@ -74,19 +75,26 @@ def guess(name: str, known: Iterable[str], otherwise: str) -> str:
 def _read_file(file: str, place: str, chain: tuple[str, ...]) -> list[Any]:
     """Reads a file that the last one of a chain includes at a place."""
     try:
-        path = pathlib.Path(file)
-        if chain and (beside := pathlib.Path(chain[-1]).parent / path).exists():
-            path = beside
+        path = zoo_files.included(file, chain[-1]) if chain else pathlib.Path(file)
         real = str(path.resolve())
         text = path.read_text("utf-8-sig")
     except (OSError, ValueError) as error:
         # Where it is included, the end of a long name tells more than its start.
         name = repr(file if len(file) <= _LONGEST else f"...{file[-_LONGEST // 2 :]}")
         got = f"{name} ({getattr(error, 'strerror', 'no UTF-8 text')})"
-        raise error_at(place, "a gin file", got) from error
+        raise error_at(place, "a gin file", got, *_looked_in(chain)) from error
     if real in chain:
         raise error_at(place, "no file to include itself", real)
     return read(text, str(path), (*chain, real))
+
+
+def _looked_in(chain: tuple[str, ...]) -> list[str]:
+    """Where a file was looked for that the last one of a chain includes."""
+    if not chain:
+        return []
+    beside, zoo = os.path.dirname(chain[-1]), zoo_files.folder()
+    places = [beside, os.getcwd(), *([] if zoo is None else [str(zoo)])]
+    return [f"looked for in {', '.join(dict.fromkeys(places))}"]
 
 
 def read(text: str, name: str, chain: tuple[str, ...] = ()) -> list[Any]:
@@ -153,10 +161,9 @@ def find(selector: str, place: str) -> Callable[..., Any]:
     try:
         return gin.get_configurable(selector)
     except KeyError as error:
+        meant = " or ".join(f"`{name}`" for name in gin_calls.full_names(selector))
         got = f"`{selector}`, which several have"
-        raise error_at(
-            place, "one configurable", got, "write its module too"
-        ) from error
+        raise error_at(place, "one configurable", got, f"write {meant}") from error
     except ValueError as error:
         known = {name.split(".", i)[i] for name in registered for i in (0, 1)}
         todo = f"there are {sorted(known)}"

@@ -100,6 +100,11 @@ def is_name(text: str) -> bool:
     return config_parser.MODULE_RE.match(text) is not None
 
 
+def full_names(selector: str) -> list[str]:
+    """Returns the names, with their modules, of all that a shorter one may mean."""
+    return sorted(gin.config._REGISTRY.matching_selectors(selector))
+
+
 def is_writable(value: Any) -> bool:
     """Whether gin reads a value as it prints it."""
     try:

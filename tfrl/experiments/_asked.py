@@ -1,17 +1,11 @@
 """Compares what several seeds are resumed with to what their record says."""
 
-import contextlib
-import hashlib
-import os
-import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tfrl.experiments import _seed_process
+from tfrl.experiments import _digests, _seed_process
 
 _Seeds = Sequence[_seed_process.SeedProcess]
-_INCLUDE = re.compile(rb"^include\s+['\"](.+?)['\"]", re.MULTILINE)
 
 
 class Asked(NamedTuple):
@@ -69,7 +63,7 @@ def asked(train: Sequence[str], before: Mapping[str, Any], seeds: _Seeds) -> Ask
     names_none = all(each.startswith("--") for each in anew)
     if names_none and before["seeds"]:  # of the configuration before
         anew = [*before["train"], *anew]
-    files = {each: _digest(each) for each in anew if not each.startswith("--")}
+    files = {each: _digests.digest(each) for each in anew if not each.startswith("--")}
     # Who names no configuration, and begins no run, needs none.
     is_read = not (names_none and all(each.is_saved for each in seeds))
     is_edited = is_read and before.get("files", files) != files
@@ -77,31 +71,6 @@ def asked(train: Sequence[str], before: Mapping[str, Any], seeds: _Seeds) -> Ask
         again = [*before["train"], *again]
     differs = is_edited or _settings(anew) != _settings(before["train"])
     return Asked(again, anew, files, before, differs)
-
-
-def _digest(config: str) -> str | None:
-    """What tells whether a file changed; None of one that cannot be read."""
-    with contextlib.suppress(OSError):
-        parts = _with_included(pathlib.Path(config), ())
-        return hashlib.sha256(b"".join(parts)).hexdigest()
-    return None
-
-
-def _with_included(path: pathlib.Path, chain: tuple[pathlib.Path, ...]) -> list[bytes]:
-    """What is in a file, and in those that it includes, as `configs.parse` finds them.
-
-    Args:
-        path: of the file.
-        chain: the files that include it.
-    """
-    if path.resolve() in chain:  # which `configs.parse` refuses
-        return []
-    parts, chain = [path.read_bytes()], (*chain, path.resolve())
-    for name in _INCLUDE.findall(parts[0]):
-        beside = path.parent / os.fsdecode(name)
-        found = beside if beside.exists() else pathlib.Path(os.fsdecode(name))
-        parts += _with_included(found, chain)
-    return parts
 
 
 def _settings(train: Sequence[str]) -> dict[str, str]:

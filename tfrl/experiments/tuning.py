@@ -32,6 +32,7 @@ import numpy as np
 from tfrl import rl_trainer
 from tfrl._internal import arguments, durable, output
 from tfrl.configuring import configs
+from tfrl.experiments import _digests
 
 _trial: contextvars.ContextVar[Any] = contextvars.ContextVar("trial")
 _KINDS = ("choice", "float", "int", "log")
@@ -129,7 +130,16 @@ class _Reported(keras.callbacks.Callback):
             raise _optuna().TrialPruned(f"at {share} % with a return of {value:.1f}")
 
 
-_made = configs.register({"TrialReport": _Reported, "Tuning": Tuning})["Tuning"]
+def _reported(
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> list[keras.callbacks.Callback]:
+    """Those of the configuration, and then that which may end the trial."""
+    return [*callbacks, _Reported()]
+
+
+_made = configs.register(
+    {"TrialReport": _Reported, "TrialCallbacks": _reported, "Tuning": Tuning}
+)["Tuning"]
 
 
 def tune(
@@ -141,12 +151,15 @@ def tune(
 
     Values come from Optuna's tree-structured Parzen estimator. A trial ends when an
     evaluation is worse than the median of those before at the same share of the run, if
-    `Intervals.eval_epochs` has evaluations made. The callbacks of a configuration give
-    way to that which reports. A trial that raises a ValueError, such as by values that
-    do not fit together, or whose return is not finite has failed; the search goes on.
-    Any other error ends it, and its trial does not count. A study that is in the folder
-    goes on; an interrupted trial is made again, as is one of a process that was killed,
-    at the next start. Several processes may share the folder.
+    `Intervals.eval_epochs` has evaluations made. The callbacks of a configuration are
+    made anew for each trial, and called before that which reports; of a trial that ends
+    early they get no `on_train_end`. A trial that raises a ValueError, such as by
+    values that do not fit together, or whose return is not finite has failed; the
+    search goes on. Any other error ends it, and its trial does not count. A study that
+    is in the folder goes on, unless the configuration that is trained, or one that it
+    includes, was edited; an interrupted trial is made again, as is one of a process
+    that was killed, when the next one is begun. Several processes may share the folder:
+    those that find as many trials begun as are asked for wait until these have ended.
 
     Args:
         config_files: gin files that bind `Tuning`.
@@ -181,7 +194,7 @@ def tune(
     trained = next((x for x in beside if x.is_file()), pathlib.Path(tuning.config))
     some = {name: given[1] for name, given in tuning.parameters.items()}
     try:  # before anything is written
-        configs.parse([trained], [*tuning.bindings, *_bindings(some)])
+        _parse(tuning, trained, some)
     finally:
         configs.clear()
     folder = arguments.as_path("tune", "output_dir", output_dir)
@@ -200,8 +213,7 @@ def tune(
             load_if_exists=True,
             pruner=optuna.pruners.MedianPruner(tuning.n_startup_trials),
         )
-        _check_alike(study, tuning, folder)
-        _take_back(study, states, folder)
+        _check_alike(study, tuning, trained, folder)
     while len(_ended(study, states)) < tuning.n_trials:
         _try(optuna, study, tuning, trained, folder)
         if study.get_trials(deepcopy=False, states=(states.COMPLETE,)):
@@ -236,9 +248,11 @@ def main(flags: argparse.Namespace) -> int:
 def _try(
     optuna: Any, study: Any, tuning: Tuning, trained: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """Makes one trial; one that its values do not fit fails."""
+    """Makes one trial, or waits for one; one that its values do not fit fails."""
     states = optuna.trial.TrialState
-    with _asked(study, folder) as trial:
+    with _asked(study, states, tuning, folder) as trial:
+        if trial is None:
+            return
         # Those who share a study try different values: each trial has its own draws.
         drawn = np.random.SeedSequence([tuning.seed, trial.number]).generate_state(1)
         study.sampler = optuna.samplers.TPESampler(seed=int(drawn[0]))
@@ -276,7 +290,7 @@ def _trained(
     values = {name: _value(tuning, trial, name) for name in tuning.parameters}
     shown = ", ".join(f"{name} = {x!r}" for name, x in values.items())
     output.say(f"trial {trial.number}: {shown}")
-    configs.parse([trained], [*tuning.bindings, *_bindings(values)])
+    _parse(tuning, trained, values)
     played = rl_trainer.train_rl(_run_of(folder, trial.number))
     if played is None:
         raise KeyboardInterrupt
@@ -287,36 +301,59 @@ def _trained(
 
 
 @contextlib.contextmanager
-def _asked(study: Any, folder: pathlib.Path) -> Iterator[Any]:
-    """Yields the next trial; its lock tells others that its process is alive."""
+def _asked(
+    study: Any, states: Any, tuning: Tuning, folder: pathlib.Path
+) -> Iterator[Any]:
+    """Yields the next trial; its lock tells others that its process is alive.
+
+    It waits, and yields None, if there are enough with those that others make: one may
+    come to nothing.
+    """
     with contextlib.ExitStack() as held:
+        trial = None
         with durable.shared_folder(folder):
-            trial = study.ask()
-            run = _run_of(folder, trial.number)
-            run.mkdir(exist_ok=True)
-            lock = held.enter_context(open(run / _LOCK, "ab"))
-            durable.lock_file(lock.fileno())
+            others = _take_back(study, states, folder)
+            n_left = tuning.n_trials - len(_ended(study, states))
+            if n_left > len(others):
+                trial = study.ask()
+                run = _run_of(folder, trial.number)
+                run.mkdir(exist_ok=True)
+                lock = held.enter_context(open(run / _LOCK, "ab"))
+                durable.lock_file(lock.fileno())
+        if trial is None and n_left > 0:
+            output.say(f"waiting for {others[0].parent.name} of another process")
+            durable.lock_file(held.enter_context(open(others[0], "rb+")).fileno())
         yield trial
 
 
-def _take_back(study: Any, states: Any, folder: pathlib.Path) -> None:
-    """Has trials made again whose processes were killed, as their locks tell."""
+def _take_back(study: Any, states: Any, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Has trials made again whose processes were killed, as their locks tell.
+
+    Returns:
+        The locks of those that are being made.
+    """
+    held = []
 
     def running() -> dict[int, Any]:
         found = study.get_trials(deepcopy=False, states=(states.RUNNING,))
         return {trial.number: trial for trial in found}
 
     for number, trial in running().items():
+        path = _run_of(folder, number) / _LOCK
         try:
-            with open(_run_of(folder, number) / _LOCK, "rb+") as lock:
+            with open(path, "rb+") as lock:
                 durable.lock_file(lock.fileno(), wait=False)
-        except (FileNotFoundError, BlockingIOError):  # without a lock nobody knows
+        except FileNotFoundError:  # without a lock nobody knows
+            continue
+        except BlockingIOError:
+            held.append(path)
             continue
         if number not in running():  # it has ended meanwhile, and let its lock go
             continue
         study.tell(number, state=states.FAIL)
         study.enqueue_trial(trial.params)
         output.say(f"trial {number}: its process is gone; it does not count")
+    return held
 
 
 def _run_of(folder: pathlib.Path, number: int) -> pathlib.Path:
@@ -343,10 +380,13 @@ def _none_complete(ended: Sequence[Any], folder: pathlib.Path) -> ValueError:
     )
 
 
-def _check_alike(study: Any, tuning: Tuning, folder: pathlib.Path) -> None:
+def _check_alike(
+    study: Any, tuning: Tuning, trained: pathlib.Path, folder: pathlib.Path
+) -> None:
     """Raises unless a study is of the same search; bounds of numbers may differ.
 
-    Of choices it knows the numbers alone.
+    Of choices it knows the numbers alone, and of the configuration a digest, which one
+    of old gets when it goes on.
     """
     searched = {
         name: repr([*given]) if given[0] == "choice" else given[0]
@@ -355,17 +395,18 @@ def _check_alike(study: Any, tuning: Tuning, folder: pathlib.Path) -> None:
     asked: dict[str, Any] = {"config": tuning.config}
     asked["bindings"] = [*tuning.bindings]
     asked["parameters"] = searched
-    known = study.user_attrs.get("search")
-    if known is None:
-        study.set_user_attr("search", asked)
-        return
+    asked["digest"] = _digests.digest(trained)
+    known = {**asked, **study.user_attrs.get("search", {})}
     for name, value in asked.items():
         if known[name] != value:
+            got = f"with one of `{name}` {known[name]}, not {value}"
+            if name == "digest":
+                got = f"with one of {trained}, or what it includes, before an edit"
             raise ValueError(
-                f"`tune`: `output_dir` expected a study of the same search; got "
-                f"{str(folder)!r} with one of `{name}` {known[name]}, not {value}; "
-                "take another folder, or the old search"
+                "`tune`: `output_dir` expected a study of the same search; got "
+                f"{str(folder)!r} {got}; take another folder, or the old search"
             )
+    study.set_user_attr("search", asked)
 
 
 def _suggest(trial: Any, name: str, given: Sequence[Any]) -> None:
@@ -386,8 +427,18 @@ def _value(tuning: Tuning, trial: Any, name: str) -> Any:
 
 
 def _bindings(values: Mapping[str, Any]) -> list[str]:
-    found = [f"{name} = {value!r}" for name, value in values.items()]
-    return [*found, "Trainer.callbacks = [@TrialReport()]"]
+    return [f"{name} = {value!r}" for name, value in values.items()]
+
+
+def _parse(tuning: Tuning, trained: pathlib.Path, values: Mapping[str, Any]) -> None:
+    """Configures a trial, with a callback more than the configuration has."""
+    bindings = [*tuning.bindings, *_bindings(values)]
+    configs.parse([trained], bindings)
+    callbacks = configs.bound("Trainer.callbacks")
+    if callbacks is not None:
+        bindings.append(f"TrialCallbacks.callbacks = {callbacks}")
+    bindings.append("Trainer.callbacks = @TrialCallbacks()")
+    configs.parse([trained], bindings)
 
 
 def _write_best(
@@ -401,7 +452,7 @@ def _write_best(
         f"evaluation had a return of {best.value:.1f}.",
         f'include "{os.path.relpath(trained.resolve(), folder.resolve())}"',
         *tuning.bindings,
-        *_bindings(values)[:-1],
+        *_bindings(values),
     ]
     durable.replace_file(folder / "best.gin", ("\n".join(lines) + "\n").encode())
 
