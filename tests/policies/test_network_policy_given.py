@@ -9,7 +9,7 @@ from agent_examples import new_policy
 from plain_graphs import plain_graphs
 
 from tfrl.agents import _minibatches, train_state
-from tfrl.agents.off_policy import c51, dqn, iqn, qr_dqn, rainbow
+from tfrl.agents.off_policy import c51, dqn, iqn, qr_dqn, rainbow, sac
 from tfrl.core import records
 from tfrl.policies import (
     action_value,
@@ -203,6 +203,26 @@ def test_networks_that_do_not_fit_are_refused_in_a_line(kind):
     with pytest.raises(error, match=message) as caught:
         values_policy(make())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [dqn.DQN, sac.SAC])
+def test_a_function_that_does_not_take_both_spaces_is_told(kind):
+    def my_net(width=3):
+        return sequential(width)
+
+    space = S.Discrete(4) if kind is dqn.DQN else S.Box(-1.0, 1.0, (2,))
+    told = (
+        r"^`create`: `network` expected a Keras model, or a function of both spaces "
+        r"\(observation_space, action_space\) that returns one; got my_net\(width=3\)$"
+    )
+    with pytest.raises(TypeError, match=told):
+        kind().create(BOX, space, network=my_net)
+
+    def fails(*spaces):
+        raise TypeError(f"inside, of {len(spaces)}")
+
+    with pytest.raises(TypeError, match="^inside, of 2$"):
+        kind().create(BOX, space, network=fails)
 
 
 def test_pairs_that_do_not_fit_are_refused():

@@ -1,6 +1,7 @@
 """Keras models around networks of users, by which policies act and learn."""
 
 import contextlib
+import inspect
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -282,6 +283,30 @@ def _seeded(seed: int) -> Iterator[None]:
         random.setstate(state)
 
 
+def made_by(function: Callable[..., Any], *both: gym.Space) -> Any:
+    """Calls the user's function of both spaces.
+
+    Args:
+        function: what is to be one.
+        *both: of observations and of actions.
+
+    Raises:
+        TypeError: if its signature says that it is none.
+    """
+    try:
+        # What is lacking a configuration may give.
+        with contextlib.suppress(ValueError):  # some know no signature
+            inspect.signature(function).bind_partial(*both)
+    except TypeError as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise TypeError(
+            "`create`: `network` expected a Keras model, or a function of both spaces "
+            "(observation_space, action_space) that returns one; got "
+            f"{name}{inspect.signature(function)}"
+        ) from error
+    return function(*both)
+
+
 def _task(widths: list[int], has_values: bool, memory_size: int | None) -> str:
     """What a network is to do, in words."""
     parts = {"parameters": " or ".join(f"[B, {width}]" for width in widths)}
@@ -359,7 +384,7 @@ def given(
     is_made = isinstance(network, keras.layers.Layer | type)
     if not is_made and callable(network):
         with _seeded(seed):
-            network = network(observation_space, action_space)
+            network = made_by(network, observation_space, action_space)
     n_least = head.n_outputs - head.n_log_stds
     widths = [n_least] if log_std is None else sorted({n_least, head.n_outputs})
     what = _task(widths, has_values, memory_size)

@@ -393,10 +393,10 @@ def parted_network(
     is_made = isinstance(network, keras.layers.Layer | type)
     if is_made or not callable(network):
         return network, None
-    made = []
+    made, both = [], (observation_space, action_space)
     for i in range(n_critics):
         with _keras_models._seeded(seed + i):
-            made.append(network(observation_space, action_space))
+            made.append(_keras_models.made_by(network, *both))
         if made[0] is not None and not isinstance(made[0], tuple | list):
             return made[0], None
     kinds = keras.layers.Layer
