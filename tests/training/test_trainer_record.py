@@ -19,6 +19,8 @@ from tiny_agents import (
     train,
 )
 
+import tfrl
+from tfrl._internal import sealed_folder
 from tfrl.agents.on_policy import a2c, ppo
 from tfrl.environments import vector
 from tfrl.environments.compiled import vector_env
@@ -67,6 +69,27 @@ def test_other_arguments_are_refused(name, value, words, folder):
     with pytest.raises(ValueError, match=rf"`Trainer`: `resume` expected .*{words}"):
         train(folder, n_epochs=2, resume=True, **{name: value})
     assert (folder / "run.json").read_bytes() == before
+
+
+def test_the_versions_that_a_run_was_made_with_are_kept(folder, monkeypatch):
+    def kept():
+        body = sealed_folder.unsealed((folder / "run.json").read_bytes())
+        return body, body["made_with"]
+
+    _, (first,) = kept()
+    assert [*first] == ["python", "tfrl", "tensorflow", "keras", "numpy", "gymnasium"]
+    assert first["numpy"] == np.__version__ and first["keras"] == keras.__version__
+    train(folder, n_epochs=2, resume=True)
+    assert kept()[1] == [first]
+    monkeypatch.setattr(tfrl, "__version__", "9.9")
+    train(folder, n_epochs=3, resume=True)
+    body, found = kept()
+    assert found == [first, {**first, "tfrl": "9.9"}]
+    # A run of old kept none.
+    del body["made_with"]
+    (folder / "run.json").write_bytes(sealed_folder.sealed(body))
+    train(folder, n_epochs=4, resume=True)
+    assert kept()[1] == [{}, found[1]]
 
 
 def test_other_spaces_are_no_matter_of_overriding(folder):

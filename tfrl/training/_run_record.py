@@ -1,6 +1,7 @@
 """What a run keeps in its folder of what it was made with.
 
-    <directory>/run.json      the trainer's arguments, spaces, and every override
+    <directory>/run.json      the trainer's arguments, spaces, and every override;
+                              versions of libraries, see `_made_with`
     <directory>/config.gin    the same for who reads or repeats the run, where it is
                               a run of `train_rl`; its first line has its digest
 
@@ -21,7 +22,7 @@ from gymnasium.vector import VectorEnv
 from tfrl._internal import dtype_policies, durable, sealed_folder
 from tfrl.configuring import gin_calls
 from tfrl.saving import checkpoints, typed_json
-from tfrl.training import _kept_arguments, _kept_names, experience
+from tfrl.training import _kept_arguments, _kept_names, _made_with, experience
 
 # What a run may go on with as it likes: how long, how often, in which processes.
 _FREE = (
@@ -381,6 +382,7 @@ def write(directory: pathlib.Path, record: RunRecord) -> None:
     config = directory / _CONFIG
     has_digest = config.is_file() and sealed_folder.has_digest(config.read_bytes())
     body = {"format": _FORMAT, "config_has_digest": has_digest, "run": run}
+    body["made_with"] = _made_with.versions(directory / _NAME)
     data = sealed_folder.sealed(body)
     durable.replace_file(directory / _NAME, data)
 
