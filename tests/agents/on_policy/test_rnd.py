@@ -15,7 +15,7 @@ from tfrl.agents.multi_agent import independent, self_play
 from tfrl.agents.off_policy import dqn
 from tfrl.agents.offline import iql
 from tfrl.agents.on_policy import a2c, impala, ppo, rnd
-from tfrl.environments import vector
+from tfrl.environments import kuhn_poker, parallel_vector, vector
 from tfrl.summaries import run_log
 from tfrl.training import cadence, experience, trainer
 from tfrl.training.collecting import actor_collection
@@ -114,7 +114,9 @@ def leaves(running):
     return [np.array(x) for x in tf.nest.flatten(running.agent)]
 
 
-@pytest.mark.parametrize("collector", ["host", "compiled"])
+@pytest.mark.parametrize(
+    "collector", ["host", pytest.param("compiled", marks=pytest.mark.slow)]
+)
 def test_runs_are_resumed_to_the_bit_and_tell_the_returns_played(collector, tmp_path):
     options = {"collector": collector}
     options |= {"make_envs": CARTS} if collector == "host" else {}
@@ -199,3 +201,24 @@ def test_what_does_not_fit_is_refused_before_any_work():
     narrow = tf.nest.map_structure(lambda x: x[:, :2], experienced())
     with pytest.raises(ValueError, match=r"expected \[T, 4\] outer axes"):
         agent.update(narrow)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own_spaces", [False, True])
+def test_it_plays_among_others(own_spaces, tmp_path):
+    inner = rnd.RND(a2c.A2C(**SMALL), n_minibatches=2, **SMALL)
+    config = self_play.SelfPlay(inner)
+    if own_spaces:
+        config = independent.Independent({"player_0": inner, "player_1": INNER["a2c"]})
+    make = functools.partial(
+        parallel_vector.ParallelEnvVector,
+        kuhn_poker.KuhnPoker,
+        own_spaces=own_spaces,
+    )
+    options = {"agent": config, "make_envs": make, "n_envs": 4}
+    with training(tmp_path / "run", **options) as running:
+        running.run(quiet=True)
+    table = run_log.read_metrics(tmp_path / "run" / "metrics.csv")
+    name = "player_0/bonus_mean" if own_spaces else "bonus_mean"
+    assert (table[f"train/{name}"] > 0.0).all()
+    assert "train/player_1/bonus_mean" not in table
