@@ -271,6 +271,13 @@ def test_networks_of_ones_own_repeat_and_are_shown_float32():
         (ValueError, "`gamma` expected", {"gamma": 1.5}),
         (ValueError, "`share` expected", {"share": 0.0}),
         (ValueError, "`n_envs` expected", {"n_envs": 0}),
+        (ValueError, "`hidden_units` expected", {"hidden_units": (0,)}),
+        (ValueError, "`activation` expected", {"activation": "quick"}),
+        (
+            ValueError,
+            "`network` .* Box.* got a call that fails on two rows",
+            {"network": lambda _: [keras.layers.Conv2D(2, 3), keras.layers.Dense(K)]},
+        ),
         (TypeError, "`network` expected a function of the obs", {"network": 3}),
         (TypeError, "returns a pair of Keras models; got", {"network": lambda _: 3}),
         (

@@ -16,7 +16,7 @@ from tfrl.agents import (
     train_state,
 )
 from tfrl.core import pytree, random, spaces
-from tfrl.policies import networks
+from tfrl.policies import feedforward, networks
 from tfrl.stats import moments
 
 # Bound of whitened observations.
@@ -192,17 +192,18 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
         checks.check_within(where, "gamma", gamma, 0.0, 1.0)
         checks.check_within(where, "share", share, 0.0, 1.0)
         checks.check_positive(where, "share", share)
+        units = checks.check_whole_numbers(where, "hidden_units", hidden_units, low=1)
+        feedforward.check_activation(where, activation)
         return_scale = moments.ReturnScale.create(n_envs)
         rng = random.checked_seed(where, seed)
         if network is None:
-            width = tuple(hidden_units)[-1:]
             made = [
                 networks.ActionValues.for_space(
-                    *(observation_space, n_features, False, units, activation),
+                    *(observation_space, n_features, False, each, activation),
                     seed=seed + apart,
                 )
-                for units, apart in zip(
-                    (hidden_units, (*hidden_units, *width, *width)), _SEEDS, strict=True
+                for each, apart in zip(
+                    (units, (*units, *units[-1:], *units[-1:])), _SEEDS, strict=True
                 )
             ]
         else:
@@ -392,7 +393,14 @@ def _given(
                 "model twice; make another one"
             )
         for model in made:
-            outputs = model(probe, training=False)
+            try:
+                outputs = model(probe, training=False)
+            except Exception as error:
+                raise ValueError(
+                    f"`{where}`: `network` expected models of observations of {space}; "
+                    "got a call that fails on two rows of zeros and lowest choices: "
+                    f"{error!s:.300}"
+                ) from error
             if [*np.shape(outputs)] != [2, n_features] or model.losses:
                 got = tf.nest.map_structure(lambda x: list(np.shape(x)), outputs)
                 raise ValueError(
