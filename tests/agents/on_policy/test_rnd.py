@@ -27,6 +27,7 @@ SMALL = {"hidden_units": (8,)}
 INNER = {
     "ppo": ppo.PPO(minibatch_size=12, n_epochs=2, normalize_rewards=True, **SMALL),
     "a2c": a2c.A2C(**SMALL),
+    "memory": ppo.PPO(minibatch_size=12, memory="gru", memory_units=2, **SMALL),
     "impala": impala.IMPALA(**SMALL),
 }
 CARTS = functools.partial(vector.make_vec, "CartPole-v1", vectorization="sync")
@@ -40,7 +41,10 @@ def created(config, space=BOX, seed=0):
 def experienced(seed=0, space=BOX):
     given = trajectory_of(space, TWO, T, N, seed)
     valid = np.random.default_rng(seed).random((T, N)) < 0.8
-    given = given._replace(log_probs=np.full((T, N), -0.7, np.float32))
+    given = given._replace(
+        log_probs=np.full((T, N), -0.7, np.float32),
+        states=np.full((T, N, 4), 0.5, np.float32),
+    )
     return given._replace(valid=valid)
 
 
