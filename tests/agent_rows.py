@@ -22,7 +22,7 @@ from tfrl.agents.off_policy import (
     tqc,
 )
 from tfrl.agents.offline import awac, bc, cql, iql, td3_bc
-from tfrl.agents.on_policy import _on_policy, a2c, impala, policy_gradient, ppo
+from tfrl.agents.on_policy import _on_policy, a2c, impala, policy_gradient, ppo, rnd
 from tfrl.core import records
 from tfrl.replay.sampling import transitions
 
@@ -60,6 +60,9 @@ ON_POLICY = {
     "policy_gradient": policy_gradient.PolicyGradient(**SMALL),
     "a2c": a2c.A2C(**SMALL),
     "impala": impala.IMPALA(**SMALL),
+    "rnd": rnd.RND(
+        a2c.A2C(**SMALL), learning_rate=0.01, n_epochs=2, n_minibatches=3, **SMALL
+    ),
 }
 Q_LEARNING = {
     "dqn": dqn.DQN(epsilon=0.1, target_period=2, tau=0.5, **SMALL),

@@ -53,6 +53,11 @@ LEARNERS = {
         experience.Trajectories(10),
         carts,
     ),
+    "rnd": (
+        agents.RND(agents.A2C(hidden_units=UNITS), hidden_units=UNITS),
+        experience.Trajectories(10),
+        carts,
+    ),
     "dqn": (agents.DQN(hidden_units=UNITS), replayed(n_step_returns=2), carts),
     "rainbow": (agents.Rainbow(hidden_units=UNITS), replayed(), carts),
     "goals": (

@@ -4,14 +4,14 @@ import contextlib
 
 import pytest
 
-from tfrl.agents import _minibatches, replicated
+from tfrl.agents import _distillation_steps, _minibatches, replicated
 from tfrl.agents.offline import bc
 from tfrl.agents.on_policy import _on_policy
 from tfrl.core import _traces, compile
 
 UPDATES = {
     value: _traces.Cache()
-    for module in (_minibatches, _on_policy, bc)
+    for module in (_distillation_steps, _minibatches, _on_policy, bc)
     for value in vars(module).values()
     if isinstance(value, compile.JittedFunc)
 }

@@ -50,7 +50,7 @@ from tfrl.agents.off_policy import (
     tqc,
 )
 from tfrl.agents.offline import awac, bc, cql, iql, td3_bc
-from tfrl.agents.on_policy import a2c, impala, policy_gradient, ppo
+from tfrl.agents.on_policy import a2c, impala, policy_gradient, ppo, rnd
 from tfrl.configuring import configs
 from tfrl.datasets import recorded
 from tfrl.distribute import strategies
@@ -118,6 +118,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "PolicyGradient": policy_gradient.PolicyGradient,
     "PolynomialScheduler": annealing.PolynomialScheduler,
     "QRDQN": qr_dqn.QRDQN,
+    "RND": rnd.RND,
     "Rainbow": rainbow.Rainbow,
     "Replayed": experience.Replayed,
     "SAC": sac.SAC,

@@ -202,6 +202,8 @@ def test_rows_that_replicas_cannot_share_are_refused(kind):
         size, name = (3, "minibatch_size") if kind == "ppo" else (6, "minibatch_size")
         name += " / n_steps" if kind == "ppo_memory" else ""
         agent = made(kind, minibatch_size=size)
+    elif kind == "rnd":
+        agent, name = made(kind, n_minibatches=4), "share .* n_minibatches"
     elif kind in agent_rows.ON_POLICY:
         name, odd = "trajectory", tf.nest.map_structure(lambda x: x[:3, :1], odd)
     else:

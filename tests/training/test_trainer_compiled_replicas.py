@@ -173,7 +173,7 @@ def test_replicas_and_environments_that_do_not_fit(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["memory", "rainbow", "goals"])
+@pytest.mark.parametrize("kind", ["memory", "rnd", "rainbow", "goals"])
 def test_two_replicas_train_what_one_does(kind, tmp_path):
     found = []
     for count, strategy in enumerate([None, two_replicas()], 1):

@@ -57,6 +57,8 @@ from tfrl.agents.on_policy.a2c import A2C, A2CAgent
 from tfrl.agents.on_policy.impala import IMPALA, IMPALAAgent
 from tfrl.agents.on_policy.policy_gradient import PolicyGradient, PolicyGradientAgent
 from tfrl.agents.on_policy.ppo import PPO, PPOAgent
+from tfrl.agents.on_policy.rnd import RND, RNDAgent
+from tfrl.agents.random_distillation import RandomNetworkDistillation
 from tfrl.agents.replicated import (
     ReplicatedState,
     compiled_update,
@@ -100,7 +102,10 @@ __all__ = [
     "PolicyGradient",
     "PolicyGradientAgent",
     "QRDQN",
+    "RND",
+    "RNDAgent",
     "Rainbow",
+    "RandomNetworkDistillation",
     "ReplicatedState",
     "SAC",
     "SACAgent",

@@ -1,8 +1,9 @@
 """Exploration: samplers of discrete actions, noise, quantized actions.
 
 Here are choices among discrete actions by given probabilities, noise for continuous
-ones, and continuous actions as indices of levels. Distributions, and what draws from
-them, are in `tfrl.distributions`; schedules of the strength of exploration in
+ones, and continuous actions as indices of levels. Bonuses for what was seldom seen,
+which learn, are `tfrl.agents.RandomNetworkDistillation`. Distributions, and what draws
+from them, are in `tfrl.distributions`; schedules of the strength of exploration in
 `tfrl.schedules`; agents that explore in `tfrl.agents`.
 """
 

@@ -2,9 +2,8 @@
 
 import contextlib
 import inspect
-import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrl._internal import keras_seeds
 from tfrl.core import spaces
 from tfrl.policies import (
     _masks,
@@ -272,17 +272,6 @@ def _line(error: Exception) -> str:
     return " ".join(re.sub("\x1b\\[\\d*m", "", str(error)).split())
 
 
-@contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Lets Keras, which draws seeds of weights from Python's generator, repeat them."""
-    state = random.getstate()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(state)
-
-
 def made_by(function: Callable[..., Any], *both: gym.Space) -> Any:
     """Calls the user's function of both spaces.
 
@@ -334,7 +323,7 @@ def _probed(network: keras.layers.Layer, shown: Any, seed: int, what: str) -> An
             f"the agent applies itself; got a model with one{_AS_NETWORK}"
         )
     try:
-        with _seeded(seed):
+        with keras_seeds.seeded(seed):
             outputs = network(shown, training=False)
     except Exception as error:
         raise ValueError(
@@ -383,7 +372,7 @@ def given(
     """
     is_made = isinstance(network, keras.layers.Layer | type)
     if not is_made and callable(network):
-        with _seeded(seed):
+        with keras_seeds.seeded(seed):
             network = made_by(network, observation_space, action_space)
     n_least = head.n_outputs - head.n_log_stds
     widths = [n_least] if log_std is None else sorted({n_least, head.n_outputs})

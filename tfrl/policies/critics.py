@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, draws
+from tfrl._internal import checks, draws, keras_seeds
 from tfrl.core import random, spaces
 from tfrl.policies import (
     _ensembles,
@@ -395,7 +395,7 @@ def parted_network(
         return network, None
     made, both = [], (observation_space, action_space)
     for i in range(n_critics):
-        with _keras_models._seeded(seed + i):
+        with keras_seeds.seeded(seed + i):
             made.append(_keras_models.made_by(network, *both))
         if made[0] is not None and not isinstance(made[0], tuple | list):
             return made[0], None
