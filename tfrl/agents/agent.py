@@ -347,6 +347,24 @@ def learner(
     return functools.partial(train_state.TrainState.create, tx=tx)
 
 
+def memory_options(config: Any, network: Any) -> dict[str, Any]:
+    """Returns arguments of `RecurrentPolicy.create` for the memory of settings.
+
+    Args:
+        config: settings with `memory` and `memory_units`.
+        network: that of a user, or None.
+
+    Raises:
+        ValueError: if `memory` is "own" without a `network`, or another with one.
+    """
+    memory, is_own = config.memory, config.memory == "own"
+    if is_own != (network is not None):
+        wanted = "'gru' or 'lstm' without `network`, 'own' with one"
+        name = type(config).__name__
+        raise ValueError(f"`{name}`: `memory` expected {wanted}; got {memory!r}")
+    return {"units": config.memory_units, **({} if is_own else {"cell": memory})}
+
+
 def actor_critic_of(
     config: Any,
     observation_space: gym.Space,
@@ -379,20 +397,14 @@ def actor_critic_of(
     create: Callable[..., Any] = actor_critic.ActorCriticPolicy.create
     memory = getattr(config, "memory", None)
     if memory is not None:
-        is_own = memory == "own"
-        if is_own != (network is not None):
-            wanted = "'gru' or 'lstm' without `network`, 'own' with one"
-            name = type(config).__name__
-            raise ValueError(f"`{name}`: `memory` expected {wanted}; got {memory!r}")
         if given.pop("noise_steps", None) is not None:
             raise ValueError(
                 f"`{type(config).__name__}`: `noise_steps` expected None where there "
                 f"is a memory, {memory!r}; got {config.noise_steps}"
             )
         create = recurrent.RecurrentPolicy.create
-        given |= {"units": config.memory_units, "has_values": True}
+        given |= {**memory_options(config, network), "has_values": True}
         given.setdefault("log_std", 0.0)
-        given |= {} if is_own else {"cell": memory}
     return create(
         observation_space,
         action_space,
