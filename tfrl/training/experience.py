@@ -24,6 +24,9 @@ from tfrl.training import _frame_stacks, _minibatches, _recorded_rows
 from tfrl.training.collecting import _delivery, collection
 
 _SAMPLERS = ("uniform", "prioritized")
+# Settings of a replay that may be None, and those of transitions alone.
+_MAY_LACK = ("batch_size", "frame_stack", "sequence_length")
+_OF_TRANSITIONS = ("gamma", "n_step_returns", "relabel", "frame_stack", "prior_data")
 # Of agents that do not say otherwise.
 _USUAL = {"batch_size": 64, "updates_per_step": 0.25}
 
@@ -56,7 +59,8 @@ class Replayed:
         K = round(updates_per_step * n_steps * N)
 
     gradient steps, on minibatches that are drawn together: the agent's `update` gets a
-    `tfrl.replay.Sample` of `tfrl.core.Transition`s `[K, batch_size, ...]`. Actions are
+    `tfrl.replay.Sample` of `tfrl.core.Transition`s `[K, batch_size, ...]`, or, with
+    `sequence_length`, of `tfrl.core.Trajectory`s `[K, batch_size, T, ...]`. Actions are
     the raw ones of the policy's head.
 
     The replay is saved with the run (only what changed), and a resumed run has the same
@@ -93,6 +97,13 @@ class Replayed:
             as transitions of one step. None for none; the collector "compiled" supports
             nothing else.
         prior_share: share of a minibatch's rows that come from `prior_data`.
+        sequence_length: L, for agents that learn from sequences, such as
+            `tfrl.agents.R2D2`: samples are T = burn_in + L steps of one episode, as
+            `tfrl.replay.Sequences(L, burn_in, pad_end=True)` draws them, with what the
+            policy remembered before each as `states`. Weights and priorities are those
+            of whole sequences, `[K, batch_size]`, and agents discount by a factor of
+            their own. None for transitions.
+        burn_in: with `sequence_length`, steps before it that warm up a memory.
 
     Example:
         >>> replayed = Replayed(capacity=10_000, n_steps=4, updates_per_step=0.5)
@@ -104,7 +115,8 @@ class Replayed:
         Planning and Teaching. Schaul et al., 2016, Prioritized Experience Replay.
         Andrychowicz et al., 2017, Hindsight Experience Replay. Ball, Smith, Kostrikov
         and Levine, 2023, Efficient Online Reinforcement Learning with Offline Data,
-        section 4.1, of `prior_data`.
+        section 4.1, of `prior_data`. Kapturowski et al., 2019, Recurrent Experience
+        Replay in Distributed Reinforcement Learning, section 3, of sequences.
     """
 
     capacity: int = 100_000
@@ -122,14 +134,17 @@ class Replayed:
     frame_stack: int | None = None
     prior_data: Any = None
     prior_share: float = 0.5
+    sequence_length: int | None = None
+    burn_in: int = 0
 
     def __post_init__(self) -> None:
         where = "Replayed"
         counts = {"capacity": 1, "n_steps": 1, "n_step_returns": 1}
         counts |= {"learning_starts": 0, "batch_size": 1, "frame_stack": 1}
+        counts |= {"sequence_length": 1, "burn_in": 0}
         for name, least in counts.items():
-            value, may_lack = getattr(self, name), name in ("batch_size", "frame_stack")
-            if not (value is None and may_lack):
+            value = getattr(self, name)
+            if not (value is None and name in _MAY_LACK):
                 checks.check_whole_number(where, name, value, low=least)
         if self.updates_per_step is not None:
             checks.check_positive(where, "updates_per_step", self.updates_per_step)
@@ -145,6 +160,7 @@ class Replayed:
                 f"`{where}`: `capacity` expected at least `learning_starts` and "
                 f"`batch_size`, {least}; got {self.capacity}"
             )
+        _check_sequences(self)
         if self.prior_data is not None:
             _check_data(where, "prior_data", self.prior_data)
             size = self.batch_size
@@ -257,6 +273,25 @@ def _check_data(where: str, name: str, data: Any) -> None:
         raise error
 
 
+def _check_sequences(replayed: Replayed) -> None:
+    """Raises a ValueError unless settings fit sequences, or the lack of them."""
+    if replayed.sequence_length is None:
+        if replayed.burn_in:
+            raise ValueError(
+                "`Replayed`: `burn_in` expected 0 beside sequence_length=None, as "
+                f"transitions warm up nothing; got {replayed.burn_in}"
+            )
+        return
+    for name in _OF_TRANSITIONS:
+        value, usual = getattr(replayed, name), getattr(Replayed, name)
+        if value != usual:
+            raise ValueError(
+                f"`Replayed`: `{name}` expected {usual}, its default, beside "
+                f"`sequence_length`, as it is of transitions; got {value!r:.80}; leave "
+                "it out, and give the agent what it discounts by"
+            )
+
+
 def _check_beta(beta: Any) -> None:
     """Raises unless it is a number in [0, 1], or a function without arguments."""
     if not callable(beta):
@@ -332,6 +367,7 @@ def replay_of(
     n_envs: int,
     seed: np.random.Generator,
     envs: Any,
+    memory: Any = (),
 ) -> uniform.UniformReplay | prioritized.PrioritizedReplay:
     """Makes a replay with nothing in it.
 
@@ -341,18 +377,26 @@ def replay_of(
         n_envs: environments of all workers.
         seed: of draws.
         envs: those of this worker, which say how goals are rewarded.
+        memory: nest of specs of what is remembered of an episode, which sequences keep.
     """
     seen, actions = specs
     if config.frame_stack is not None:
         seen = _frame_stacks.frame_specs(seen)
-    store = episodes.EpisodeStore(seen, actions, config.capacity, n_envs)
+    is_sequences = config.sequence_length is not None
+    store = episodes.EpisodeStore(
+        seen, actions, config.capacity, n_envs, memory if is_sequences else ()
+    )
     hindsight = None
     if config.relabel is not None:
         rewards = goals.goal_rewards(envs)
         hindsight = transitions.Hindsight(rewards, config.relabel_ratio, config.relabel)
-    kind = transitions.Transitions(
+    kind: Any = transitions.Transitions(
         config.n_step_returns, config.gamma, config.frame_stack, hindsight
     )
+    if config.sequence_length is not None:
+        kind = transitions.Sequences(
+            config.sequence_length, config.burn_in, pad_end=True
+        )
     if config.sampler == "uniform":
         return uniform.UniformReplay(store, kind, seed)
     return prioritized.PrioritizedReplay(
@@ -370,6 +414,7 @@ class _Replay(Latest):
         seed: of draws.
         collector: who plays.
         prior: recorded minibatches, of which each is a part of one here; or None.
+        memory: as in `replay_of`.
     """
 
     def __init__(
@@ -380,11 +425,14 @@ class _Replay(Latest):
         seed: int,
         collector: collection.Collector,
         prior: _recorded_rows.Batches | None,
+        memory: Any,
     ) -> None:
         self._starts, self._stack = config.learning_starts, config.frame_stack
         self._count, self._alpha = config.n_gradient_steps(n_envs), config.alpha
         draws = np.random.default_rng([seed, 7])
-        self._replay: Any = replay_of(config, specs, n_envs, draws, collector.envs)
+        self._replay: Any = replay_of(
+            config, specs, n_envs, draws, collector.envs, memory
+        )
         self._parts = collector.parts
         self._prior, where = prior, "`Trainer`: `experience`"
         self._minibatches = _minibatches.Minibatches(
@@ -503,7 +551,11 @@ def source_of(
             )
             raise type(error)(told) from error
     specs = step_specs(host, collector)
-    return _Replay(learned, specs, n_envs, seed, collector, prior)
+    memory = tf.nest.map_structure(
+        lambda x: tf.TensorSpec(x.shape[1:], x.dtype),
+        host.initial_state(collector.envs.num_envs),
+    )
+    return _Replay(learned, specs, n_envs, seed, collector, prior, memory)
 
 
 def _of_prior(config: Replayed, n_envs: int) -> FromDataset:
