@@ -41,8 +41,9 @@ def add_trajectory(
         columns = step._asdict()
         for name in ("valid", "log_probs", "states"):
             del columns[name]
-        extra = step.states if keeps_states else ()
-        store.add(**columns, extra=extra, env_ids=ids)
+        if keeps_states:
+            columns["extra"] = step.states
+        store.add(**columns, env_ids=ids)
 
 
 def deliver_to(store: Any, n_envs: int, gamma: float) -> Deliver:
