@@ -54,9 +54,9 @@ class Agent(Protocol):
         """Learns from experience; returns the new agent and an info.
 
         Experience is what the trainer gathers: a `tfrl.core.Trajectory` `[T, N]`; a
-        `tfrl.replay.Sample` of K minibatches `[K, B, ...]`; or K batches `[K, B, ...]`
-        of a dataset. All gradient steps are best taken in one compiled call, see
-        `compiled_update`.
+        `tfrl.replay.Sample` of K minibatches `[K, B, ...]`, of transitions or of
+        sequences `[K, B, T, ...]`; or K batches `[K, B, ...]` of a dataset. All
+        gradient steps are best taken in one compiled call, see `compiled_update`.
 
         The info is a dictionary of scalars to report, by names of its own. Beside them
         it may hold `priorities`, `[K, B]`, for a replay that is prioritised.
@@ -92,8 +92,8 @@ class AgentConfig(Protocol):
     ) -> Agent:
         """Returns an agent for the spaces of one environment.
 
-        A trainer also gives `n_envs` and `n_steps` of its trajectories to a `create`
-        that has arguments of these names.
+        A trainer also gives `n_envs` and `n_steps` of its trajectories, and `burn_in`
+        of its sequences, to a `create` that has arguments of these names.
 
         Args:
             observation_space: of one environment.

@@ -5,8 +5,6 @@ source of each, which holds the state that is saved and resumed.
 """
 
 import dataclasses
-import inspect
-import os
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,13 +18,17 @@ from tfrl.environments import goals
 from tfrl.replay import episodes
 from tfrl.replay.disk import saving
 from tfrl.replay.sampling import prioritized, transitions, uniform
-from tfrl.training import _frame_stacks, _minibatches, _recorded_rows
+from tfrl.training import (
+    _frame_stacks,
+    _minibatches,
+    _recorded_rows,
+    _settings_checks,
+)
 from tfrl.training.collecting import _delivery, collection
 
 _SAMPLERS = ("uniform", "prioritized")
-# Settings of a replay that may be None, and those of transitions alone.
+# Settings of a replay that may be None.
 _MAY_LACK = ("batch_size", "frame_stack", "sequence_length")
-_OF_TRANSITIONS = ("gamma", "n_step_returns", "relabel", "frame_stack", "prior_data")
 # Of agents that do not say otherwise.
 _USUAL = {"batch_size": 64, "updates_per_step": 0.25}
 
@@ -68,12 +70,12 @@ class Replayed:
 
     Attributes:
         capacity: steps that are kept, over all environments.
-        batch_size: transitions per gradient step, B; None for what is usual for the
-            agent: 256 for actor-critics, 64 for agents of action values and those
-            without a preference.
+        batch_size: transitions, or sequences, per gradient step, B; None for what is
+            usual for the agent: 256 for actor-critics, 32 for sequences, 64 for agents
+            of action values and those without a preference.
         n_steps: steps per environment and epoch.
         updates_per_step: gradient steps per environment step; None for what is usual
-            for the agent, 1 or 0.25 respectively.
+            for the agent, 1, 0.1 or 0.25 respectively.
         learning_starts: steps before the first update.
         gamma: discount factor per step.
         n_step_returns: maximum steps of a transition, m in `tfrl.replay.Transitions`.
@@ -150,7 +152,7 @@ class Replayed:
             checks.check_positive(where, "updates_per_step", self.updates_per_step)
         for name in ("gamma", "alpha", "relabel_ratio", "prior_share"):
             checks.check_within(where, name, getattr(self, name), 0.0, 1.0)
-        _check_beta(self.beta)
+        _settings_checks.check_beta(self.beta)
         checks.check_one_of(where, "sampler", self.sampler, _SAMPLERS)
         if self.relabel is not None:
             checks.check_one_of(where, "relabel", self.relabel, transitions.STRATEGIES)
@@ -160,9 +162,9 @@ class Replayed:
                 f"`{where}`: `capacity` expected at least `learning_starts` and "
                 f"`batch_size`, {least}; got {self.capacity}"
             )
-        _check_sequences(self)
+        _settings_checks.check_sequences(self)
         if self.prior_data is not None:
-            _check_data(where, "prior_data", self.prior_data)
+            _settings_checks.check_data(where, "prior_data", self.prior_data)
             size = self.batch_size
             if size is not None and not 0 < self._prior_size() < size:
                 raise ValueError(
@@ -259,49 +261,7 @@ class FromDataset:
         for name in ("batch_size", "n_batches"):
             checks.check_whole_number("FromDataset", name, getattr(self, name), low=1)
         checks.check_within("FromDataset", "gamma", self.gamma, 0.0, 1.0)
-        _check_data("FromDataset", "data", self.data)
-
-
-def _check_data(where: str, name: str, data: Any) -> None:
-    """Raises unless it is a mapping, or a function."""
-    if not callable(data) and not isinstance(data, Mapping):
-        expected = "a mapping of arrays, or a function that returns one"
-        error = checks.wrong_type(where, name, data, expected)
-        if isinstance(data, str | os.PathLike):
-            read = f"tfrl.datasets.NpzDataset({os.fspath(data)!r})"
-            raise TypeError(f"{error}; read the file by {read}")
-        raise error
-
-
-def _check_sequences(replayed: Replayed) -> None:
-    """Raises a ValueError unless settings fit sequences, or the lack of them."""
-    if replayed.sequence_length is None:
-        if replayed.burn_in:
-            raise ValueError(
-                "`Replayed`: `burn_in` expected 0 beside sequence_length=None, as "
-                f"transitions warm up nothing; got {replayed.burn_in}"
-            )
-        return
-    for name in _OF_TRANSITIONS:
-        value, usual = getattr(replayed, name), getattr(Replayed, name)
-        if value != usual:
-            raise ValueError(
-                f"`Replayed`: `{name}` expected {usual}, its default, beside "
-                f"`sequence_length`, as it is of transitions; got {value!r:.80}; leave "
-                "it out, and give the agent what it discounts by"
-            )
-
-
-def _check_beta(beta: Any) -> None:
-    """Raises unless it is a number in [0, 1], or a function without arguments."""
-    if not callable(beta):
-        checks.check_within("Replayed", "beta", beta, 0.0, 1.0)
-        return
-    try:
-        inspect.signature(beta).bind()
-    except TypeError:
-        expected = "a number, or a schedule of `tfrl.schedules`"
-        raise checks.wrong_type("Replayed", "beta", beta, expected) from None
+        _settings_checks.check_data("FromDataset", "data", self.data)
 
 
 class ReplaysOnDisk:

@@ -1,8 +1,10 @@
 """Tests of `tfrl.agents.off_policy.r2d2` against the algorithm written out in NumPy."""
 
 import dataclasses
+import functools
 
 import agent_rows
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -12,10 +14,12 @@ from agent_examples import BOX, assert_close
 
 from tfrl.agents.off_policy import dqn, r2d2
 from tfrl.core import records
+from tfrl.environments import vector, wrappers
 from tfrl.exporting import export
 from tfrl.policies import host_policy
 from tfrl.replay import episodes
-from tfrl.replay.sampling import transitions, uniform
+from tfrl.replay.sampling import prioritized, transitions, uniform
+from tfrl.training.fitting import agent_model, fit_callbacks
 
 S = gym.spaces
 N_ACTIONS, UNITS, T, BURN_IN = 3, 2, agent_rows.T, agent_rows.BURN_IN
@@ -262,7 +266,7 @@ def test_padding_and_what_comes_after_an_end_do_not_count():
     np.testing.assert_array_equal(moved, data.valid[..., 0])
 
 
-@pytest.mark.parametrize("memory", ["lstm", "gru", "own"])
+@pytest.mark.parametrize("memory", ["lstm", *default_rows.slow("gru", "own")])
 def test_many_steps_in_one_call_are_as_many_calls(memory):
     network = own if memory == "own" else None
     agent = make_agent(memory=memory, network=network)
@@ -331,7 +335,7 @@ def masked(data, rng):
     )
 
 
-@pytest.mark.parametrize("huber_delta", [1.0, None])
+@pytest.mark.parametrize("huber_delta", [*default_rows.slow(1.0), None])
 def test_what_is_forbidden_is_no_target(huber_delta):
     space = S.Dict(action_mask=S.MultiBinary(N_ACTIONS), observation=BOX)
     agent = make_agent(space, huber_delta=huber_delta)
@@ -480,3 +484,25 @@ def test_what_is_exported_is_the_policy(tmp_path, memory):
     expected = agent.policy.act(x, state, temperature=0.0)
     np.testing.assert_array_equal(found["actions"], expected.actions)
     np.testing.assert_allclose(found["state"], expected.state, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_it_is_fitted_from_a_store_of_a_users_own():
+    positions = functools.partial(wrappers.PartialObservation, indices=[0, 2])
+    envs = vector.make_vec("CartPole-v1", 2, wrappers=[positions])
+    spaces = envs.single_observation_space, envs.single_action_space
+    agent = dataclasses.replace(CONFIG, epsilon=0.5).create(*spaces, burn_in=BURN_IN)
+    specs = tf.TensorSpec([2]), tf.TensorSpec([], tf.int64)
+    memory = tf.TensorSpec([2 * UNITS])
+    store = episodes.EpisodeStore(*specs, 1_000, 2, extra_spec=memory)
+    kind = transitions.Sequences(6, BURN_IN, pad_end=True)
+    replay = prioritized.PrioritizedReplay(store, kind, seed=0)
+    model = agent_model.AgentModel(agent)
+    model.compile()
+    collect = fit_callbacks.Collect(envs, store, warm_up_steps=64)
+    fit = {"batch_size": 8, "steps_per_epoch": 5, "callbacks": [collect]}
+    history = model.fit(replay, epochs=2, verbose=0, **fit).history
+    assert int(model.agent.policy.state.step) == 11
+    assert np.isfinite(history["loss"]).all()
+    assert np.ptp(replay.sample(64).probabilities) > 1e-4
+    envs.close()
