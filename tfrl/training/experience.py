@@ -104,7 +104,8 @@ class Replayed:
             `tfrl.replay.Sequences(L, burn_in, pad_end=True)` draws them, with what the
             policy remembered before each as `states`. Weights and priorities are those
             of whole sequences, `[K, batch_size]`, and agents discount by a factor of
-            their own. None for transitions.
+            their own. None for transitions; the collector "compiled" supports nothing
+            else.
         burn_in: with `sequence_length`, steps before it that warm up a memory.
 
     Example:
