@@ -475,6 +475,9 @@ def test_what_is_exported_is_the_policy(tmp_path, memory):
     folder = tmp_path / "policy"
     export.export_policy(agent, folder, BOX, S.Discrete(N_ACTIONS))
     assert max(export.verify(folder).values()) <= 1e-5
+    file = tmp_path / "policy.tflite"
+    export.export_policy(agent, file, BOX, S.Discrete(N_ACTIONS))
+    assert max(export.verify(file).values()) <= 1e-5
     loaded = tf.saved_model.load(folder)
     x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     state = agent.policy.initial_state(5)
