@@ -338,15 +338,12 @@ def replay_of(
         n_envs: environments of all workers.
         seed: of draws.
         envs: those of this worker, which say how goals are rewarded.
-        memory: nest of specs of what is remembered of an episode, which sequences keep.
+        memory: nest of specs of what a policy remembers, to be kept with each step.
     """
     seen, actions = specs
     if config.frame_stack is not None:
         seen = _frame_stacks.frame_specs(seen)
-    is_sequences = config.sequence_length is not None
-    store = episodes.EpisodeStore(
-        seen, actions, config.capacity, n_envs, memory if is_sequences else ()
-    )
+    store = episodes.EpisodeStore(seen, actions, config.capacity, n_envs, memory)
     hindsight = None
     if config.relabel is not None:
         rewards = goals.goal_rewards(envs)
@@ -512,10 +509,12 @@ def source_of(
             )
             raise type(error)(told) from error
     specs = step_specs(host, collector)
-    memory = tf.nest.map_structure(
-        lambda x: tf.TensorSpec(x.shape[1:], x.dtype),
-        host.initial_state(collector.envs.num_envs),
-    )
+    memory: Any = ()
+    if learned.sequence_length is not None:
+        memory = tf.nest.map_structure(
+            lambda x: tf.TensorSpec(x.shape[1:], x.dtype),
+            host.initial_state(collector.envs.num_envs),
+        )
     return _Replay(learned, specs, n_envs, seed, collector, prior, memory)
 
 
