@@ -85,6 +85,7 @@ class R2D2(dqn.QLearning):
     learns_from: ClassVar[str] = "sequences"
     usual_replay: ClassVar[dict[str, Any]] = {"batch_size": 32, "updates_per_step": 0.1}
 
+    target_period: int = 100
     hidden_units: tuple[int, ...] = (64,)
     memory: str = "lstm"
     memory_units: int = 64
