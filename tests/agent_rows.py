@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import tensorflow as tf
-from agent_examples import BOX, trajectory_of
+from agent_examples import BOX, batch_of, trajectory_of
 
 from tfrl.agents import _minibatches
 from tfrl.agents.off_policy import (
@@ -16,6 +16,7 @@ from tfrl.agents.off_policy import (
     dqn,
     iqn,
     qr_dqn,
+    r2d2,
     rainbow,
     sac,
     td3,
@@ -73,6 +74,11 @@ Q_LEARNING = {
     ),
     "rainbow": rainbow.Rainbow(n_atoms=5, **SMALL),
 }
+SEQUENCES = {
+    "r2d2": r2d2.R2D2(
+        epsilon=0.1, target_period=2, memory_units=2, n_step_returns=2, **SMALL
+    ),
+}
 OFF_POLICY = {
     "td3": td3.TD3(**QUICK, exploration_noise=0.3),
     "ddpg": ddpg.DDPG(**QUICK),
@@ -97,11 +103,13 @@ OFFLINE = {
 FAMILIES = {
     "on_policy": ON_POLICY,
     "q_learning": Q_LEARNING,
+    "sequences": SEQUENCES,
     "off_policy": OFF_POLICY,
     "offline": OFFLINE,
 }
-CONFIGS = ON_POLICY | Q_LEARNING | OFF_POLICY | OFFLINE
-_CHOOSES = {*ON_POLICY, *Q_LEARNING, "sac_choices", "discrete_cql", "bc"}
+CONFIGS = ON_POLICY | Q_LEARNING | SEQUENCES | OFF_POLICY | OFFLINE
+_CHOOSES = {*ON_POLICY, *Q_LEARNING, "r2d2", "sac_choices", "discrete_cql", "bc"}
+BURN_IN = 2
 
 
 def actions_of(kind):
@@ -119,6 +127,7 @@ def update_of(kind):
 def made(kind, seed=0, space=BOX, n_envs=N, **settings):
     config = dataclasses.replace(CONFIGS[kind], **settings)
     counts = {"n_envs": n_envs, "n_steps": T} if kind in ON_POLICY else {}
+    counts |= {"burn_in": BURN_IN} if kind in SEQUENCES else {}
     return config.create(space, actions_of(kind), seed=seed, **counts)
 
 
@@ -126,6 +135,8 @@ def experience_of(kind, seed=0, space=BOX, n_envs=N):
     """What agents of a kind learn from: T * N rows, in three minibatches or one."""
     acts = actions_of(kind)
     raw = S.Discrete(int(acts.n)) if acts is CHOICES else acts
+    if kind in SEQUENCES:
+        return sequences_of(space, raw, 3, T * n_envs // 3, seed)
     seen = trajectory_of(space, raw, T, n_envs, seed)
     if kind == "ppo_memory":
         seen = seen._replace(states=np.full((T, n_envs, 4), 0.5, np.float32))
@@ -142,3 +153,43 @@ def experience_of(kind, seed=0, space=BOX, n_envs=N):
     weights = np.linspace(0.2, 1.0, discounts.size, dtype=np.float32)
     weights = weights.reshape(discounts.shape)
     return transitions.Sample(rows, np.zeros(weights.shape, int), weights, weights)
+
+
+def sequences_of(space, raw, n_minibatches, n_rows, seed=0):
+    """A sample of sequences `[K, B, T]`, as `Sequences` pads them at both ends.
+
+    Some end truly, some by a time limit, some go on.
+    """
+    rng, count = np.random.default_rng(seed), n_minibatches * n_rows
+    shown = batch_of(space, count, T + 1, seed=seed, center=0.0)
+    acted = batch_of(raw, count, T, seed=seed, center=0.0)
+    first = rng.integers(0, BURN_IN + 1, count)
+    last = np.where(rng.random(count) < 0.5, rng.integers(BURN_IN, T, count), T - 1)
+    ends = np.where(last < T - 1, rng.integers(1, 3, count), rng.integers(0, 3, count))
+    times = np.arange(T)
+    along = np.clip(times, first[:, None], last[:, None])
+
+    def taken(leaf, later=0):
+        found = leaf[np.arange(count)[:, None], along + later]
+        return found.reshape(n_minibatches, n_rows, *found.shape[1:])
+
+    rewards = rng.normal(size=(count, T)).astype(np.float32)
+    flags = [
+        np.where(times == last[:, None], ends[:, None] == kind, False)
+        for kind in (1, 2)
+    ]
+    valid = along == times
+    data = records.Trajectory(
+        observations=tf.nest.map_structure(taken, shown),
+        actions=tf.nest.map_structure(taken, acted),
+        rewards=taken(rewards),
+        terminated=taken(flags[0]),
+        truncated=taken(flags[1]),
+        next_observations=tf.nest.map_structure(lambda x: taken(x, 1), shown),
+        valid=valid.reshape(n_minibatches, n_rows, T),
+        states=rng.normal(size=(n_minibatches, n_rows, T, 4)).astype(np.float32),
+    )
+    weights = np.linspace(0.2, 1.0, count, dtype=np.float32).reshape(
+        data.valid.shape[:2]
+    )
+    return transitions.Sample(data, np.zeros(weights.shape, int), weights, weights)

@@ -26,7 +26,7 @@ from tfrl.saving import checkpoints
 from tfrl.training.fitting import agent_model
 
 # What runs as one compiled function on the host too: memories, and distributions.
-NO_TWIN = ("ppo_memory", "c51", "qr_dqn", "iqn", "rainbow")
+NO_TWIN = ("ppo_memory", "r2d2", "c51", "qr_dqn", "iqn", "rainbow")
 
 
 # Of which `create` asks for nothing besides.

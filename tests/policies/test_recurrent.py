@@ -126,3 +126,48 @@ def test_to_keras_takes_and_gives_the_memory(tmp_path):
         found = each((x, memory))
         np.testing.assert_allclose(found[0], parameters, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found[1], later, rtol=1e-4, atol=1e-5)
+
+
+def test_values_of_choices_are_played_epsilon_greedily():
+    policy = new_policy(epsilon=0.4, dueling=True, cell="lstm")
+    assert isinstance(policy, recurrent.RecurrentValuePolicy) and policy.units == 10
+    x, memory = observations_of(BOX, 300), policy.initial_state(300)
+    values, later = policy.outputs(x, memory)
+    for acting, given in (
+        (policy, tf.constant(x)),
+        (host_policy.HostPolicy(policy), x),
+    ):
+        greedy = acting.act(given, memory, temperature=0.0)
+        np.testing.assert_array_equal(greedy.actions, np.argmax(values, -1))
+        np.testing.assert_allclose(greedy.state, later, atol=1e-6)
+        acted = acting.act(given, memory, seed=3)
+        differ = np.mean(np.asarray(acted.actions) != np.asarray(greedy.actions))
+        assert 0.2 < differ < 0.4  # 0.4 * 3 / 4
+        np.testing.assert_array_equal(acted.state, greedy.state)
+    # The mean of advantages is taken out: what is left of it is the state's value.
+    params, network = policy.state.params, policy.state
+    (name,) = [key for key in params if key.endswith("outputs/output/bias")]
+    moved = network((x, memory), params={**params, name: params[name] + 5.0})[0]
+    np.testing.assert_allclose(moved, values, rtol=1e-4, atol=1e-4)
+    (name,) = [key for key in params if key.endswith("state/output/bias")]
+    moved = network((x, memory), params={**params, name: params[name] + 5.0})[0]
+    np.testing.assert_allclose(moved, values + 5.0, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_a_file_of_keras_has_both_streams(tmp_path):
+    policy = new_policy(epsilon=0.1, dueling=True)
+    policy.to_keras().save(tmp_path / "network.keras")
+    again = keras.models.load_model(tmp_path / "network.keras")
+    x, memory = observations_of(BOX, 4), np.ones((4, UNITS), np.float32)
+    for one, other in zip(again((x, memory)), policy.outputs(x, memory), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_other_actions_and_shares_are_refused():
+    match = "`RecurrentPolicy`: `action_space` expected a Discrete space"
+    for space in (BOX, S.MultiDiscrete([2, 2])):
+        with pytest.raises(TypeError, match=match):
+            new_policy(action_space=space, epsilon=0.1)
+    with pytest.raises(ValueError, match="`RecurrentPolicy`: `epsilon` expected"):
+        new_policy(epsilon=1.5)

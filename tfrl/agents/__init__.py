@@ -44,6 +44,7 @@ from tfrl.agents.off_policy.ddpg import DDPG
 from tfrl.agents.off_policy.dqn import DQN, DQNAgent
 from tfrl.agents.off_policy.iqn import IQN
 from tfrl.agents.off_policy.qr_dqn import QRDQN
+from tfrl.agents.off_policy.r2d2 import R2D2, R2D2Agent
 from tfrl.agents.off_policy.rainbow import Rainbow
 from tfrl.agents.off_policy.sac import SAC, SACAgent
 from tfrl.agents.off_policy.td3 import TD3, TD3Agent
@@ -102,6 +103,8 @@ __all__ = [
     "PolicyGradient",
     "PolicyGradientAgent",
     "QRDQN",
+    "R2D2",
+    "R2D2Agent",
     "RND",
     "RNDAgent",
     "Rainbow",

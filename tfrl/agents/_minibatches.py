@@ -1,5 +1,6 @@
 """How agents learn from minibatches: those of a replay, and those of a data set."""
 
+import math
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -9,6 +10,9 @@ from tfrl.agents import agent, replicated, train_state
 from tfrl.core import pytree, records
 from tfrl.replay.sampling import transitions
 from tfrl.schedules import progress as progresses
+
+# Numbers of each row, or of each step of it, in whichever record has them.
+_COLUMNS = ("rewards", "discounts", "terminated", "truncated", "valid")
 
 
 class MinibatchAgent(pytree.PyTreeNode):
@@ -39,6 +43,10 @@ class MinibatchAgent(pytree.PyTreeNode):
     _measured: ClassVar[tuple[str, ...]] = ("loss",)
     # Whether `_step` returns errors `[B]`, the priorities of its rows.
     _has_priorities: ClassVar[bool] = True
+    # What a sample is of: transitions, or sequences of steps.
+    _record: ClassVar[type[records.Transition | records.Trajectory]] = (
+        records.Transition
+    )
 
     def update(
         self,
@@ -52,9 +60,10 @@ class MinibatchAgent(pytree.PyTreeNode):
         which Python takes notice of signals.
 
         Args:
-            sample: of `tfrl.core.Transition`s, `[K, B, ...]` or `[B, ...]`; actions
-                are the raw ones of the policy's head. Keep K and B, since others are
-                compiled anew.
+            sample: of `tfrl.core.Transition`s, `[K, B, ...]` or `[B, ...]`, or, where
+                sequences are learned from, of `tfrl.core.Trajectory`s of T steps each,
+                `[K, B, T, ...]` or `[B, T, ...]`; actions are the raw ones of the
+                policy's head. Keep these sizes, since others are compiled anew.
             progress: what hyper-parameters that are schedules follow; that in context
                 if None.
 
@@ -69,7 +78,7 @@ class MinibatchAgent(pytree.PyTreeNode):
                 replicas cannot share B rows evenly.
         """
         where = f"{type(self.config).__name__}.update"
-        data, weights = checked(where, sample)
+        data, weights = self._given(where, sample)
         replicated.check_rows(where, "batch_size", weights.shape[-1])
         step = self.policy.state.step
         hyper = agent.settings_at(self.config, progress, self._scheduled, step)
@@ -78,10 +87,11 @@ class MinibatchAgent(pytree.PyTreeNode):
             data, weights = tf.nest.map_structure(lambda x: x[None], (data, weights))
         learned = self._lent()
         if self.policy.observation_moments:
-            seen = data.observations, np.ones(weights.shape, np.float32)
+            counts = getattr(data, "valid", np.ones(weights.shape, np.float32))
+            seen = data.observations, counts
             learned = replicated.run_update(_compiled_seeing, learned, *seen)
-        n_steps, n_rows = weights.shape
-        work = replicated.Work(learned, n_steps, n_rows)
+        n_steps = weights.shape[0]
+        work = replicated.Work(learned, n_steps, math.prod(data.rewards.shape[1:]))
         size = work.n_piece_steps if tf.executing_eagerly() else n_steps
         infos, priorities = [], []
         for start in range(0, n_steps, size):
@@ -100,12 +110,16 @@ class MinibatchAgent(pytree.PyTreeNode):
             info["priorities"] = errors if rank == 2 else errors[0]
         return learned._returned(self), info
 
+    def _given(self, where: str, sample: Any) -> tuple[Any, Any]:
+        """Returns what is learned from of a sample, checked, and its weights."""
+        return checked(where, sample, self._record)
+
     def _begin(self, hyper: dict[str, tf.Tensor]) -> Any:
         """Returns what the steps carry."""
         raise NotImplementedError
 
     def _step(
-        self, carry: Any, rows: records.Transition, weights: tf.Tensor
+        self, carry: Any, rows: Any, weights: tf.Tensor
     ) -> tuple[Any, dict[str, tf.Tensor], Any]:
         """Takes one step; returns the carry, what `_measured` names, and errors."""
         raise NotImplementedError
@@ -129,43 +143,48 @@ class MinibatchAgent(pytree.PyTreeNode):
         return {name: x for name, x in vars(self).items() if hasattr(x, "lent")}
 
 
-def checked(where: str, sample: Any) -> tuple[records.Transition, Any]:
-    """Returns transitions and weights of a sample.
+def checked(where: str, sample: Any, record: Any = records.Transition) -> Any:
+    """Returns the data and weights of a sample.
 
     Args:
         where: the asking function, for the message.
         sample: what an agent was given.
+        record: what it is to be of, `Transition` or `Trajectory`.
 
     Raises: as of `MinibatchAgent.update`.
     """
     data = getattr(sample, "data", None)
-    if not isinstance(sample, transitions.Sample) or not isinstance(
-        data, records.Transition
-    ):
+    if not isinstance(sample, transitions.Sample) or not isinstance(data, record):
+        kind = "Transitions" if record is records.Transition else "Trajectories"
         raise TypeError(
-            f"`{where}`: `sample` expected a Sample of Transitions, such as a replay "
+            f"`{where}`: `sample` expected a Sample of {kind}, such as a replay "
             f"draws; got {type(sample).__name__}"
             + ("" if data is None else f" of {type(data).__name__}")
         )
-    given = {"rewards": data.rewards, "discounts": data.discounts}
+    given = {name: getattr(data, name) for name in _COLUMNS if hasattr(data, name)}
     given["weights"] = sample.weights
     columns = {
         name: x if tf.is_tensor(x) else np.asarray(x) for name, x in given.items()
     }
     shapes = {name: tuple(x.shape) for name, x in columns.items()}
-    rank = len(shapes["weights"])
+    whole = outer = shapes["rewards"]
+    sizes = "[B] or [K, B]"
+    if record is records.Trajectory:
+        outer, sizes = whole[:-1], f"{sizes} with T behind, but for weights"
     for x in tf.nest.flatten(data.actions):
-        shapes.setdefault("actions", tuple(np.shape(x))[:rank])
-    if len({*shapes.values()}) > 1 or rank not in (1, 2):
+        shapes.setdefault("actions", tuple(np.shape(x))[: len(whole)])
+    weights = columns.pop("weights")
+    fits = all(shapes[name] == whole for name in ("actions", *columns))
+    if not fits or shapes["weights"] != outer or len(outer) not in (1, 2):
+        told = ", ".join(("actions", *columns))
         raise ValueError(
-            f"`{where}`: `sample` expected actions, rewards, discounts and weights "
-            f"of one shape, [B] or [K, B]; got {shapes}"
+            f"`{where}`: `sample` expected {told} and weights of one shape, {sizes}; "
+            f"got {shapes}"
         )
-    if 0 in shapes["weights"]:
+    if 0 in whole:
         raise ValueError(
             f"`{where}`: `sample` expected a row at least; got {shapes['weights']}"
         )
-    weights = columns.pop("weights")
     return data._replace(**columns), weights
 
 
@@ -195,7 +214,7 @@ def _seeing(agent: Any, observations: Any, weights: Any) -> Any:
 
 def _update(
     agent: Any,
-    data: records.Transition,
+    data: Any,
     weights: tf.Tensor,
     hyper: dict[str, tf.Tensor],
 ) -> tuple[Any, dict, Any]:

@@ -54,9 +54,9 @@ class Agent(Protocol):
         """Learns from experience; returns the new agent and an info.
 
         Experience is what the trainer gathers: a `tfrl.core.Trajectory` `[T, N]`; a
-        `tfrl.replay.Sample` of K minibatches `[K, B, ...]`; or K batches `[K, B, ...]`
-        of a dataset. All gradient steps are best taken in one compiled call, see
-        `compiled_update`.
+        `tfrl.replay.Sample` of K minibatches `[K, B, ...]`, of transitions or of
+        sequences `[K, B, T, ...]`; or K batches `[K, B, ...]` of a dataset. All
+        gradient steps are best taken in one compiled call, see `compiled_update`.
 
         The info is a dictionary of scalars to report, by names of its own. Beside them
         it may hold `priorities`, `[K, B]`, for a replay that is prioritised.
@@ -92,8 +92,8 @@ class AgentConfig(Protocol):
     ) -> Agent:
         """Returns an agent for the spaces of one environment.
 
-        A trainer also gives `n_envs` and `n_steps` of its trajectories to a `create`
-        that has arguments of these names.
+        A trainer also gives `n_envs` and `n_steps` of its trajectories, and `burn_in`
+        of its sequences, to a `create` that has arguments of these names.
 
         Args:
             observation_space: of one environment.
@@ -361,6 +361,24 @@ def learner(
     return functools.partial(train_state.TrainState.create, tx=tx)
 
 
+def memory_options(config: Any, network: Any) -> dict[str, Any]:
+    """Returns arguments of `RecurrentPolicy.create` for the memory of settings.
+
+    Args:
+        config: settings with `memory` and `memory_units`.
+        network: that of a user, or None.
+
+    Raises:
+        ValueError: if `memory` is "own" without a `network`, or another with one.
+    """
+    memory, is_own = config.memory, config.memory == "own"
+    if is_own != (network is not None):
+        wanted = "'gru' or 'lstm' without `network`, 'own' with one"
+        name = type(config).__name__
+        raise ValueError(f"`{name}`: `memory` expected {wanted}; got {memory!r}")
+    return {"units": config.memory_units, **({} if is_own else {"cell": memory})}
+
+
 def actor_critic_of(
     config: Any,
     observation_space: gym.Space,
@@ -393,20 +411,14 @@ def actor_critic_of(
     create: Callable[..., Any] = actor_critic.ActorCriticPolicy.create
     memory = getattr(config, "memory", None)
     if memory is not None:
-        is_own = memory == "own"
-        if is_own != (network is not None):
-            wanted = "'gru' or 'lstm' without `network`, 'own' with one"
-            name = type(config).__name__
-            raise ValueError(f"`{name}`: `memory` expected {wanted}; got {memory!r}")
         if given.pop("noise_steps", None) is not None:
             raise ValueError(
                 f"`{type(config).__name__}`: `noise_steps` expected None where there "
                 f"is a memory, {memory!r}; got {config.noise_steps}"
             )
         create = recurrent.RecurrentPolicy.create
-        given |= {"units": config.memory_units, "has_values": True}
+        given |= {**memory_options(config, network), "has_values": True}
         given.setdefault("log_std", 0.0)
-        given |= {} if is_own else {"cell": memory}
     return create(
         observation_space,
         action_space,

@@ -20,7 +20,11 @@ from tfrl.policies.networks import (
     SpaceEncoder,
 )
 from tfrl.policies.policy import Acted, FunctionPolicy, Policy
-from tfrl.policies.recurrent import RecurrentNetwork, RecurrentPolicy
+from tfrl.policies.recurrent import (
+    RecurrentNetwork,
+    RecurrentPolicy,
+    RecurrentValuePolicy,
+)
 
 __all__ = [
     "Acted",
@@ -41,6 +45,7 @@ __all__ = [
     "Policy",
     "RecurrentNetwork",
     "RecurrentPolicy",
+    "RecurrentValuePolicy",
     "SpaceEncoder",
     "StateNoiseActorPolicy",
     "StateNoisePolicy",

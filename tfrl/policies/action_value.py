@@ -1,20 +1,17 @@
 """A policy that takes the action with the highest value, and explores now and then."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import gymnasium as gym
-import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.distributions import epsilon_greedy, heads_of_spaces
-from tfrl.host import exploring, heads
-from tfrl.policies import _keras_models, network_policy, networks
+from tfrl.distributions import heads_of_spaces
+from tfrl.policies import _epsilon_greedy, _keras_models, network_policy, networks
 
 
-class ActionValuePolicy(network_policy.NetworkPolicy):
+class ActionValuePolicy(_epsilon_greedy.EpsilonGreedy, network_policy.NetworkPolicy):
     """A network of action values, played epsilon-greedily.
 
         Q = network(normalize(observations))
@@ -86,9 +83,7 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
             ValueError: if `network` does not return a value for each choice.
         """
         checks.check_within("ActionValuePolicy", "epsilon", epsilon, 0.0, 1.0)
-        where, expected = "ActionValuePolicy", "a Discrete space, whose choices count"
-        kind = gym.spaces.Discrete
-        checks.check_type(where, "action_space", action_space, kind, expected)
+        _epsilon_greedy.check_choices("ActionValuePolicy", action_space)
         head = heads_of_spaces.action_head(action_space)
         n_outputs, n_atoms = head.n_outputs, 1
         if distribution is not None:
@@ -128,34 +123,6 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
             given={},
             epsilon=tf.constant(epsilon, tf.float32),
         )
-
-    @property
-    def has_log_probs(self) -> bool:
-        """Whether actions have log-probabilities: not those that noise chooses."""
-        return not self.n_noise
-
-    def distributed(self, parameters: Any, temperature: Any, mask: Any) -> tf.Tensor:
-        """Returns the logits of the epsilon-greedy choice; see `NetworkPolicy`."""
-        epsilon = tf.minimum(self.epsilon * temperature, 1.0)
-        if mask is None and self.is_masked:
-            mask = tf.not_equal(parameters, -np.inf)
-        return epsilon_greedy.epsilon_greedy_logits(parameters, epsilon, mask)
-
-    def host_distributed(
-        self, parameters: np.ndarray, temperature: float, mask: Any
-    ) -> np.ndarray:
-        """Returns what `distributed` does, in NumPy."""
-        epsilon = min(float(self.epsilon) * temperature, 1.0)
-        if mask is not None and self.is_masked:
-            parameters = self.head.host_masked(parameters, mask)
-        if self.is_masked:
-            mask = parameters != -np.inf
-        return heads.epsilon_greedy_logits(parameters, epsilon, mask)
-
-    def host_draw(self) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """Returns what draws without TensorFlow; see `NetworkPolicy`."""
-        draw = functools.partial(exploring.epsilon_greedily, self.head.plain())
-        return draw, {"epsilon": float(self.epsilon)}
 
     def _outputs(
         self, observations: Any, state: Any, noise: Any = None

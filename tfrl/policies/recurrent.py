@@ -1,7 +1,8 @@
 """A policy with a memory of its episode, and its network."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import gymnasium as gym
 import keras
@@ -10,7 +11,13 @@ import tensorflow as tf
 from tfrl._internal import checks
 from tfrl.core import pytree
 from tfrl.distributions import heads_of_spaces
-from tfrl.policies import _keras_models, feedforward, network_policy, networks
+from tfrl.policies import (
+    _epsilon_greedy,
+    _keras_models,
+    feedforward,
+    network_policy,
+    networks,
+)
 
 CELLS = ("gru", "lstm")
 
@@ -38,6 +45,8 @@ class RecurrentNetwork(networks._SpaceNetwork):
         log_std: initial log standard deviation, or None where there is none to learn
             beside the parameters.
         n_log_stds: length of that vector; None for `n_outputs`.
+        dueling: learn values of states and advantages of choices apart, as in
+            `ActionValues`, by dense layers each behind the one memory.
         **kwargs: of `keras.Model`.
 
     Example:
@@ -65,6 +74,7 @@ class RecurrentNetwork(networks._SpaceNetwork):
         has_values: bool = False,
         log_std: float | None = None,
         n_log_stds: int | None = None,
+        dueling: bool = False,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", "recurrent")
@@ -76,10 +86,13 @@ class RecurrentNetwork(networks._SpaceNetwork):
             arguments["has_values"] = has_values
         if log_std is not None:
             arguments |= {"log_std": log_std, "n_log_stds": n_log_stds}
+        if dueling:
+            arguments["dueling"] = dueling
         super().__init__(arguments, hidden_units, **kwargs)
         self.cell = cell
         self.memory, self.critic_memory = self._cell(300, "memory"), None
         self.output_network = self._mlp(n_outputs, 0.01, 100, "outputs")
+        self.state_network = self._mlp(1, 1.0, 500, "state") if dueling else None
         self.critic_network = None
         if has_values:
             self.critic_memory = self._cell(400, "critic_memory")
@@ -100,7 +113,8 @@ class RecurrentNetwork(networks._SpaceNetwork):
     def build(self, input_shape: Any) -> None:
         """Creates the weights for the shapes of observations and memory."""
         self._build_parts(input_shape[0], *self._cells)
-        for part in filter(None, (self.output_network, self.critic_network)):
+        parts = self.output_network, self.state_network, self.critic_network
+        for part in filter(None, parts):
             part.build((None, self.arguments["units"]))
         initial = self.arguments.get("log_std")
         if initial is not None:
@@ -160,6 +174,9 @@ class RecurrentNetwork(networks._SpaceNetwork):
     def _outputs(self, memory: Any) -> tuple[Any, ...]:
         parts = self._parts(memory)
         parameters = self.output_network(parts[0])
+        if self.state_network is not None:
+            parameters -= keras.ops.mean(parameters, axis=-1, keepdims=True)
+            parameters += self.state_network(parts[0])
         parameters = feedforward.with_log_std(parameters, self.log_std)
         if self.critic_network is None:
             return (parameters,)
@@ -228,7 +245,9 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
         has_values: bool = False,
         log_std: float | None = None,
         network: Any = None,
-    ) -> Self:
+        epsilon: float | None = None,
+        dueling: bool = False,
+    ) -> "RecurrentPolicy":
         """Builds the network for the spaces of one environment.
 
         Args:
@@ -250,29 +269,41 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
                 one, as in `ActorCriticPolicy.create`, except that it maps a pair,
                 observations and its memory, float32 `[B, units]`, to the parameters,
                 the values if required, and the new memory. With it `cell`,
-                `hidden_units` and `activation` are ignored.
+                `hidden_units`, `activation` and `dueling` are ignored.
+            epsilon: share of random actions of a `RecurrentValuePolicy`, to which the
+                parameters are values of the choices of a Discrete space; None for a
+                policy of which they are those of the head.
+            dueling: see `RecurrentNetwork`.
 
         Returns:
             An untrained policy.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
-            ValueError: if `squash` does not fit the action space, `cell` is unknown, or
-                the outputs of `network` do not fit.
+            ValueError: if `squash` does not fit the action space, `cell` is unknown,
+                `epsilon` is not in [0, 1], or the outputs of `network` do not fit.
         """
-        checks.check_whole_number("RecurrentPolicy", "units", units, low=1)
-        checks.check_one_of("RecurrentPolicy", "cell", cell, CELLS)
+        where = "RecurrentPolicy"
+        checks.check_whole_number(where, "units", units, low=1)
+        checks.check_one_of(where, "cell", cell, CELLS)
+        kind: Any = cls
+        fields: dict[str, Any] = {"has_values": has_values}
+        if epsilon is not None:
+            checks.check_within(where, "epsilon", epsilon, 0.0, 1.0)
+            _epsilon_greedy.check_choices(where, action_space)
+            kind = RecurrentValuePolicy
+            fields["epsilon"] = tf.constant(epsilon, tf.float32)
         head = heads_of_spaces.action_head(action_space, squash=squash)
         initial = log_std if head.has_log_std else None
         n_beside = 0 if initial is None else head.n_log_stds
         size = units
         if network is None:
             size *= (1 if cell == "gru" else 2) * (2 if has_values else 1)
-        return cls._made(
+        made: RecurrentPolicy = kind._made(
             learner,
             lambda space: RecurrentNetwork.for_space(
                 *(space, head.n_outputs - n_beside, units, hidden_units, activation),
-                *(seed, cell, has_values, initial, n_beside or None),
+                *(seed, cell, has_values, initial, n_beside or None, dueling),
             ),
             network,
             (observation_space, action_space),
@@ -283,8 +314,9 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
                 "memory_size": size,
             },
             units=size,
-            has_values=has_values,
+            **fields,
         )
+        return made
 
     def initial_state(self, batch_size: int) -> tf.Tensor:
         """Returns zeros, float32 `[B, units]`."""
@@ -324,3 +356,35 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
     def _outputs(self, observations: Any, state: Any) -> tuple[Any, Any]:
         found = self.state((self.normalize(observations), state))
         return found[0], found[-1]
+
+
+class RecurrentValuePolicy(_epsilon_greedy.EpsilonGreedy, RecurrentPolicy):
+    """Action values of a network with a memory, played epsilon-greedily.
+
+        Q, memory = network((normalize(observations), memory))
+
+    It remembers as a `RecurrentPolicy`, and acts by the values as an
+    `ActionValuePolicy` does. Make one with `RecurrentPolicy.create(epsilon=...)`.
+
+    Attributes:
+        state: the network with its weights.
+        observation_moments: as in `NetworkPolicy`.
+        head: a `CategoricalHead`.
+        units: size of the memory, float32 `[B, units]`, zeros at first.
+        epsilon: float32 `[]`.
+
+    Example:
+        >>> policy = RecurrentPolicy.create(
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2), units=8,
+        ...     learner=tfrl.agents.TrainState.create, epsilon=0.1)
+        >>> seen, memory = np.zeros((5, 3), np.float32), policy.initial_state(5)
+        >>> acted = policy.act(seen, memory, temperature=0.0)
+        >>> acted.actions.shape, acted.state.shape
+        ((5,), (5, 8))
+
+    References:
+        Hausknecht and Stone, 2015, Deep Recurrent Q-Learning for Partially Observable
+        MDPs.
+    """
+
+    epsilon: tf.Tensor = dataclasses.field(kw_only=True)

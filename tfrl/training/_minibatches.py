@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfrl.core import records
 from tfrl.replay.sampling import prioritized
 
 
@@ -27,9 +28,15 @@ class Minibatches:
         self._indices: Any = None
 
     def drawn(self, count: int) -> Any:
-        """Returns a `Sample` of K minibatches, `[K, B - n_beside, ...]`."""
+        """Returns a `Sample` of K minibatches, `[K, B - n_beside, ...]`.
+
+        What else the store keeps of sequences are their `states`.
+        """
         sample = self._replay.sample(count * self._n_drawn)
         self._indices = sample.indices
+        if isinstance(sample.data, records.Trajectory):
+            data = sample.data._replace(states=sample.extra)
+            sample = sample._replace(data=data, extra=())
         return tf.nest.map_structure(
             lambda x: x.reshape(count, self._n_drawn, *x.shape[1:]), sample
         )

@@ -48,7 +48,8 @@ def made_agent(
         config: that was checked.
         observation_space: of one environment.
         action_space: likewise.
-        numbers: seed, and n_envs, n_steps and n_agents for a `create` that takes them.
+        numbers: seed, and n_envs, n_steps, n_agents and burn_in for a `create` that
+            takes them.
         network: for a `create` that takes it; None for the agent's own.
 
     Raises:
@@ -157,6 +158,8 @@ def _made(
     envs = found[0]
     spaces = envs.single_observation_space, envs.single_action_space
     numbers = {"n_envs": plan.n_envs, "n_steps": plan.n_steps, "seed": seed}
+    if getattr(learned, "sequence_length", None) is not None:
+        numbers["burn_in"] = learned.burn_in
     if players := evaluation.agents_of(envs):
         numbers["n_agents"] = len(players)
         if has_pool:

@@ -23,7 +23,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "transitions": (experiences.Replayed, experiences.FromDataset),
     "recorded": (experiences.FromDataset, experiences.Replayed),
     "batches": (experiences.FromDataset,),
+    "sequences": (experiences.Replayed,),
 }
+# What they have where nothing is said.
+_USUAL_OF = {"sequences": {"sequence_length": 40, "burn_in": 20}}
 _OF_MODELS = (
     keras.callbacks.BackupAndRestore,
     keras.callbacks.LearningRateScheduler,
@@ -243,7 +246,8 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
 
     Hyper-parameters may say what that is by an attribute `learns_from`, one or several
     of "trajectories", "transitions" (of a replay, or of a data set), "recorded" (the
-    same, of a data set first) and "batches" (a mapping of a data set).
+    same, of a data set first), "sequences" (of a replay) and "batches" (a mapping of a
+    data set).
 
     Args:
         config: that was checked.
@@ -252,10 +256,13 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
 
     Raises:
         TypeError: if it is something else, or of another kind than the agent takes.
+        ValueError: if it is a replay of transitions where the agent takes sequences, or
+            the reverse.
     """
     asked = _asked(config)
     if experience is None:
-        experience = _KINDS[asked[0] if asked else "trajectories"][0]()
+        first = asked[0] if asked else "trajectories"
+        experience = _KINDS[first][0](**_USUAL_OF.get(first, {}))
     kinds = *_KINDS["trajectories"], *_KINDS["transitions"]
     expected = "Trajectories, Replayed or FromDataset"
     checks.check_type("Trainer", "experience", experience, kinds, expected)
@@ -267,8 +274,26 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
             f"{type(config).__name__} learns from; got {type(experience).__name__}"
         )
     if isinstance(experience, experiences.Replayed):
+        _check_sequences(config, asked, experience.sequence_length)
         return experience.for_agent(config)
     return experience
+
+
+def _check_sequences(
+    config: agents.AgentConfig, asked: tuple[str, ...], length: int | None
+) -> None:
+    """Raises a ValueError if a replay draws what an agent does not learn from."""
+    takes, name = "sequences" in asked, type(config).__name__
+    if length is None and takes and len(asked) == 1:
+        raise ValueError(
+            "`Replayed`: `sequence_length` expected a number of steps beside "
+            f"{name}, which learns from sequences; got None; give one, such as 40"
+        )
+    if length is not None and asked and not takes:
+        raise ValueError(
+            f"`Replayed`: `sequence_length` expected None beside {name}, which does "
+            f"not learn from sequences; got {length}; leave it out, or take R2D2"
+        )
 
 
 def check_read(learned: Any) -> None:

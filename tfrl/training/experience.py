@@ -5,8 +5,6 @@ source of each, which holds the state that is saved and resumed.
 """
 
 import dataclasses
-import inspect
-import os
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,10 +18,17 @@ from tfrl.environments import goals
 from tfrl.replay import episodes
 from tfrl.replay.disk import saving
 from tfrl.replay.sampling import prioritized, transitions, uniform
-from tfrl.training import _frame_stacks, _minibatches, _recorded_rows
+from tfrl.training import (
+    _frame_stacks,
+    _minibatches,
+    _recorded_rows,
+    _settings_checks,
+)
 from tfrl.training.collecting import _delivery, collection
 
 _SAMPLERS = ("uniform", "prioritized")
+# Settings of a replay that may be None.
+_MAY_LACK = ("batch_size", "frame_stack", "sequence_length")
 # Of agents that do not say otherwise.
 _USUAL = {"batch_size": 64, "updates_per_step": 0.25}
 
@@ -56,7 +61,8 @@ class Replayed:
         K = round(updates_per_step * n_steps * N)
 
     gradient steps, on minibatches that are drawn together: the agent's `update` gets a
-    `tfrl.replay.Sample` of `tfrl.core.Transition`s `[K, batch_size, ...]`. Actions are
+    `tfrl.replay.Sample` of `tfrl.core.Transition`s `[K, batch_size, ...]`, or, with
+    `sequence_length`, of `tfrl.core.Trajectory`s `[K, batch_size, T, ...]`. Actions are
     the raw ones of the policy's head.
 
     The replay is saved with the run (only what changed), and a resumed run has the same
@@ -64,12 +70,12 @@ class Replayed:
 
     Attributes:
         capacity: steps that are kept, over all environments.
-        batch_size: transitions per gradient step, B; None for what is usual for the
-            agent: 256 for actor-critics, 64 for agents of action values and those
-            without a preference.
+        batch_size: transitions, or sequences, per gradient step, B; None for what is
+            usual for the agent: 256 for actor-critics, 32 for sequences, 64 for agents
+            of action values and those without a preference.
         n_steps: steps per environment and epoch.
         updates_per_step: gradient steps per environment step; None for what is usual
-            for the agent, 1 or 0.25 respectively.
+            for the agent, 1, 0.1 or 0.25 respectively.
         learning_starts: steps before the first update.
         gamma: discount factor per step.
         n_step_returns: maximum steps of a transition, m in `tfrl.replay.Transitions`.
@@ -93,6 +99,14 @@ class Replayed:
             as transitions of one step. None for none; the collector "compiled" supports
             nothing else.
         prior_share: share of a minibatch's rows that come from `prior_data`.
+        sequence_length: L, for agents that learn from sequences, such as
+            `tfrl.agents.R2D2`: samples are T = burn_in + L steps of one episode, as
+            `tfrl.replay.Sequences(L, burn_in, pad_end=True)` draws them, with what the
+            policy remembered before each as `states`. Weights and priorities are those
+            of whole sequences, `[K, batch_size]`, and agents discount by a factor of
+            their own. None for transitions; the collector "compiled" supports nothing
+            else.
+        burn_in: with `sequence_length`, steps before it that warm up a memory.
 
     Example:
         >>> replayed = Replayed(capacity=10_000, n_steps=4, updates_per_step=0.5)
@@ -104,7 +118,8 @@ class Replayed:
         Planning and Teaching. Schaul et al., 2016, Prioritized Experience Replay.
         Andrychowicz et al., 2017, Hindsight Experience Replay. Ball, Smith, Kostrikov
         and Levine, 2023, Efficient Online Reinforcement Learning with Offline Data,
-        section 4.1, of `prior_data`.
+        section 4.1, of `prior_data`. Kapturowski et al., 2019, Recurrent Experience
+        Replay in Distributed Reinforcement Learning, section 3, of sequences.
     """
 
     capacity: int = 100_000
@@ -122,20 +137,23 @@ class Replayed:
     frame_stack: int | None = None
     prior_data: Any = None
     prior_share: float = 0.5
+    sequence_length: int | None = None
+    burn_in: int = 0
 
     def __post_init__(self) -> None:
         where = "Replayed"
         counts = {"capacity": 1, "n_steps": 1, "n_step_returns": 1}
         counts |= {"learning_starts": 0, "batch_size": 1, "frame_stack": 1}
+        counts |= {"sequence_length": 1, "burn_in": 0}
         for name, least in counts.items():
-            value, may_lack = getattr(self, name), name in ("batch_size", "frame_stack")
-            if not (value is None and may_lack):
+            value = getattr(self, name)
+            if not (value is None and name in _MAY_LACK):
                 checks.check_whole_number(where, name, value, low=least)
         if self.updates_per_step is not None:
             checks.check_positive(where, "updates_per_step", self.updates_per_step)
         for name in ("gamma", "alpha", "relabel_ratio", "prior_share"):
             checks.check_within(where, name, getattr(self, name), 0.0, 1.0)
-        _check_beta(self.beta)
+        _settings_checks.check_beta(self.beta)
         checks.check_one_of(where, "sampler", self.sampler, _SAMPLERS)
         if self.relabel is not None:
             checks.check_one_of(where, "relabel", self.relabel, transitions.STRATEGIES)
@@ -145,8 +163,9 @@ class Replayed:
                 f"`{where}`: `capacity` expected at least `learning_starts` and "
                 f"`batch_size`, {least}; got {self.capacity}"
             )
+        _settings_checks.check_sequences(self)
         if self.prior_data is not None:
-            _check_data(where, "prior_data", self.prior_data)
+            _settings_checks.check_data(where, "prior_data", self.prior_data)
             size = self.batch_size
             if size is not None and not 0 < self._prior_size() < size:
                 raise ValueError(
@@ -243,30 +262,7 @@ class FromDataset:
         for name in ("batch_size", "n_batches"):
             checks.check_whole_number("FromDataset", name, getattr(self, name), low=1)
         checks.check_within("FromDataset", "gamma", self.gamma, 0.0, 1.0)
-        _check_data("FromDataset", "data", self.data)
-
-
-def _check_data(where: str, name: str, data: Any) -> None:
-    """Raises unless it is a mapping, or a function."""
-    if not callable(data) and not isinstance(data, Mapping):
-        expected = "a mapping of arrays, or a function that returns one"
-        error = checks.wrong_type(where, name, data, expected)
-        if isinstance(data, str | os.PathLike):
-            read = f"tfrl.datasets.NpzDataset({os.fspath(data)!r})"
-            raise TypeError(f"{error}; read the file by {read}")
-        raise error
-
-
-def _check_beta(beta: Any) -> None:
-    """Raises unless it is a number in [0, 1], or a function without arguments."""
-    if not callable(beta):
-        checks.check_within("Replayed", "beta", beta, 0.0, 1.0)
-        return
-    try:
-        inspect.signature(beta).bind()
-    except TypeError:
-        expected = "a number, or a schedule of `tfrl.schedules`"
-        raise checks.wrong_type("Replayed", "beta", beta, expected) from None
+        _settings_checks.check_data("FromDataset", "data", self.data)
 
 
 class ReplaysOnDisk:
@@ -332,6 +328,7 @@ def replay_of(
     n_envs: int,
     seed: np.random.Generator,
     envs: Any,
+    memory: Any = (),
 ) -> uniform.UniformReplay | prioritized.PrioritizedReplay:
     """Makes a replay with nothing in it.
 
@@ -341,18 +338,23 @@ def replay_of(
         n_envs: environments of all workers.
         seed: of draws.
         envs: those of this worker, which say how goals are rewarded.
+        memory: nest of specs of what a policy remembers, to be kept with each step.
     """
     seen, actions = specs
     if config.frame_stack is not None:
         seen = _frame_stacks.frame_specs(seen)
-    store = episodes.EpisodeStore(seen, actions, config.capacity, n_envs)
+    store = episodes.EpisodeStore(seen, actions, config.capacity, n_envs, memory)
     hindsight = None
     if config.relabel is not None:
         rewards = goals.goal_rewards(envs)
         hindsight = transitions.Hindsight(rewards, config.relabel_ratio, config.relabel)
-    kind = transitions.Transitions(
+    kind: Any = transitions.Transitions(
         config.n_step_returns, config.gamma, config.frame_stack, hindsight
     )
+    if config.sequence_length is not None:
+        kind = transitions.Sequences(
+            config.sequence_length, config.burn_in, pad_end=True
+        )
     if config.sampler == "uniform":
         return uniform.UniformReplay(store, kind, seed)
     return prioritized.PrioritizedReplay(
@@ -370,6 +372,7 @@ class _Replay(Latest):
         seed: of draws.
         collector: who plays.
         prior: recorded minibatches, of which each is a part of one here; or None.
+        memory: as in `replay_of`.
     """
 
     def __init__(
@@ -380,11 +383,14 @@ class _Replay(Latest):
         seed: int,
         collector: collection.Collector,
         prior: _recorded_rows.Batches | None,
+        memory: Any,
     ) -> None:
         self._starts, self._stack = config.learning_starts, config.frame_stack
         self._count, self._alpha = config.n_gradient_steps(n_envs), config.alpha
         draws = np.random.default_rng([seed, 7])
-        self._replay: Any = replay_of(config, specs, n_envs, draws, collector.envs)
+        self._replay: Any = replay_of(
+            config, specs, n_envs, draws, collector.envs, memory
+        )
         self._parts = collector.parts
         self._prior, where = prior, "`Trainer`: `experience`"
         self._minibatches = _minibatches.Minibatches(
@@ -503,7 +509,13 @@ def source_of(
             )
             raise type(error)(told) from error
     specs = step_specs(host, collector)
-    return _Replay(learned, specs, n_envs, seed, collector, prior)
+    memory: Any = ()
+    if learned.sequence_length is not None:
+        memory = tf.nest.map_structure(
+            lambda x: tf.TensorSpec(x.shape[1:], x.dtype),
+            host.initial_state(collector.envs.num_envs),
+        )
+    return _Replay(learned, specs, n_envs, seed, collector, prior, memory)
 
 
 def _of_prior(config: Replayed, n_envs: int) -> FromDataset:

@@ -25,7 +25,7 @@ from tfrl.training.collecting import _actor_policies, actor_collection
 S = gym.spaces
 B = 5
 # Whose networks are dense layers, over one flat observation.
-BY_TENSORFLOW = {"ppo_memory", "c51", "qr_dqn", "iqn", "rainbow"}
+BY_TENSORFLOW = {"ppo_memory", "r2d2", "c51", "qr_dqn", "iqn", "rainbow"}
 
 
 def played_by(policy, log_probs=False):

@@ -205,6 +205,7 @@ def test_it_is_recorded_in_the_words_of_a_trainer(tmp_path, whole):
         **{"sampler": "prioritized", "alpha": 0.5, "beta": 0.4},
         **{"relabel": None, "relabel_ratio": 0.8, "frame_stack": None},
         **{"prior_data": None, "prior_share": 0.5},
+        **{"sequence_length": None, "burn_in": 0},
     }
     assert arguments["n_epochs"] == 3 and arguments["intervals"]["eval_episodes"] == 4
     assert arguments["make_envs"]["vectorization"] == "sync"

@@ -246,7 +246,7 @@ class DQNAgent(_minibatches.MinibatchAgent):
     """A policy of action values and what trains it. Made by `DQN.create` and others.
 
     Attributes:
-        policy: the `ActionValuePolicy`.
+        policy: the `ActionValuePolicy`, or `RecurrentValuePolicy`.
         target_params: parameters of the network's copy.
         config: the hyper-parameters.
         rng: int32 `[2]`, seed of what is drawn in learning; `()` where nothing is.
@@ -261,7 +261,7 @@ class DQNAgent(_minibatches.MinibatchAgent):
         ['epsilon', 'learning_rate', 'loss', 'priorities', 'q_value', 'td_error']
     """
 
-    policy: action_value.ActionValuePolicy
+    policy: Any
     target_params: Any
     config: QLearning = pytree.nonpytree_field()
     rng: Any = ()
@@ -273,7 +273,7 @@ class DQNAgent(_minibatches.MinibatchAgent):
         states = _minibatches.begun(self.policy.state, hyper["learning_rate"])
         return states, self.target_params
 
-    def _step(self, carry: Any, rows: records.Transition, weights: tf.Tensor) -> tuple:
+    def _step(self, carry: Any, rows: Any, weights: tf.Tensor) -> tuple:
         config, (states, target) = self.config, carry
         seed: Any = ()
         if config._is_random:
@@ -282,7 +282,7 @@ class DQNAgent(_minibatches.MinibatchAgent):
 
         def loss_fn(state: Any, params: Any, part: Any) -> tuple[tf.Tensor, dict]:
             rows, draws, weights = part
-            found = config._compared(state, params, target, rows, (seed, draws))
+            found = self._compared(state, params, target, rows, (seed, draws))
             loss = tf.reduce_mean(weights * found.losses)
             return loss, {
                 "loss": loss,
@@ -302,6 +302,10 @@ class DQNAgent(_minibatches.MinibatchAgent):
         )
         info = dict(info)
         return (states, target), info, info.pop("rows")
+
+    def _compared(self, *given: Any) -> Compared:
+        """Compares what is learned with its targets; see `QLearning`."""
+        return self.config._compared(*given)
 
     def _end(self, carry: Any, hyper: dict[str, tf.Tensor]) -> Self:
         states, target = carry

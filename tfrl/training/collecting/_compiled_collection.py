@@ -442,8 +442,8 @@ def _check_experience(learned: Any) -> None:
             f"{_WHERE} `experience` that is collected, Trajectories or Replayed; got "
             f"{type(learned).__name__}"
         )
-    for name in ("frame_stack", "prior_data"):
+    for name in ("frame_stack", "prior_data", "sequence_length"):
         given = getattr(learned, name, None)
         if given is not None:
-            got = f"{name}={given!r:.80}; leave it out"
+            got = f"{name}={given!r:.80}; leave it out, or take collector 'host'"
             raise ValueError(f"{_WHERE} `experience` without `{name}`; got {got}")

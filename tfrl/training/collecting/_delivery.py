@@ -24,10 +24,12 @@ def add_trajectory(
     """Adds what is experience of a trajectory; rows that only reset are left out.
 
     Args:
-        store: of the trajectory's environments.
+        store: of the trajectory's environments. If it keeps anything else of a step,
+            that is what the policy remembered before it.
         trajectory: `[T, N]` of NumPy arrays.
         env_ids: `[N]`, their numbers in the store; None for all in order.
     """
+    keeps_states = bool(tf.nest.flatten(store.step_spec.extra))
     for t, valid in enumerate(trajectory.valid):
         ids = env_ids
         if not valid.all():
@@ -39,6 +41,8 @@ def add_trajectory(
         columns = step._asdict()
         for name in ("valid", "log_probs", "states"):
             del columns[name]
+        if keeps_states:
+            columns["extra"] = step.states
         store.add(**columns, env_ids=ids)
 
 
