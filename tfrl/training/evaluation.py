@@ -1,6 +1,6 @@
 """Policies judged by whole episodes, models by whole data sets."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,7 +127,9 @@ def evaluate(
 def agents_of(envs: VectorEnv) -> tuple[str, ...]:
     """Names of the agents that the rows of a vector are of in turn; else empty."""
     found = attributes.get_env_attr(envs, "agents", None)
-    return found if isinstance(found, tuple) else ()
+    is_sequence = isinstance(found, Sequence) and not isinstance(found, str)
+    is_named = is_sequence and all(isinstance(name, str) for name in found)
+    return tuple(found) if is_named else ()
 
 
 def rounded_up(n_episodes: int, agents: tuple[str, ...]) -> int:
