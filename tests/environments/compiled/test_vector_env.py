@@ -272,6 +272,43 @@ def test_configurations_name_it(tmp_path):
         configs.clear()
 
 
+@pytest.mark.parametrize("named", ["'own_walks:Walk'", "@Walk"])
+def test_configurations_name_what_is_ones_own(named, tmp_path, monkeypatch):
+    (tmp_path / "own_walks.py").write_text(
+        "from tfrl.configuring import register\n"
+        "from tfrl.environments.compiled import GridWorld\n"
+        "class Walk(GridWorld):\n"
+        "    pass\n"
+        "register({'Walk': Walk}, module='own_walks')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own.gin").write_text(
+        f"import own_walks\nmake_compiled.env_id = {named}\n"
+        "make_compiled.max_episode_steps = 3\n"
+    )
+    registered = configs.register({"make_compiled": vector_env.make_compiled})
+    configs.parse([tmp_path / "own.gin"])
+    try:
+        kept = _kept_arguments.kept(registered["make_compiled"])
+    finally:
+        configs.clear()
+    envs = _kept_arguments.made(kept)(n_envs=2)
+    again = envs.remake(n_envs=3)
+    for each in (envs, again):
+        walk = wrappers.layers(each.compiled)[-1]
+        assert any(x.__module__ == "own_walks" for x in type(walk).__mro__)
+        assert each.compiled.env.n_steps == 3
+    assert again.num_envs == 3
+
+
+def test_an_unknown_name_tells_how_to_name_ones_own():
+    told = "expected one of .*'CartPole-v1'.*, or your own as 'module:Name'; got 'Walk'"
+    with pytest.raises(ValueError, match=told):
+        vector_env.make_compiled("Walk")
+    with pytest.raises(ValueError, match="'module:Name'.* got 'math:pi', 3.14"):
+        vector_env.make_compiled("math:pi")
+
+
 @pytest.mark.slow
 def test_ppo_learns_cartpole(tmp_path):
     settings = {"gamma": 0.98, "lambda_": 0.8, "learning_rate": 1e-3}
@@ -344,6 +381,10 @@ CONTINUOUS = {"env": pendulum.Pendulum()}
     (
         vector_env.make_compiled,
         bad(ValueError, "env_id", "CartPole-v7"),
+        bad(ValueError, "env_id", "own_compiled:Corridor"),
+        bad(ValueError, "env_id", "math:sine"),
+        bad(ValueError, "env_id", "math:pi"),
+        bad(ValueError, "env_id", ":Corridor"),
         bad(TypeError, "env_id", 3),
         bad(ValueError, "env_id", "CartPole-v1", env_kwargs={"gravity": 3}),
         bad(TypeError, "wrappers", "CartPole-v1", wrappers=wrappers.AutoReset),

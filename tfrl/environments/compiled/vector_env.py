@@ -1,6 +1,7 @@
 """Compiled environments as Gymnasium vectors, for everything else that plays."""
 
 import functools
+import importlib
 import inspect
 import operator
 from collections.abc import Callable, Sequence
@@ -310,8 +311,10 @@ def make_compiled(
     Args:
         env_id: a name such as "CartPole-v1" (an error for an unknown one lists all),
             one of a JAX library such as "gymnax/Breakout-MinAtar", "brax/ant" or
-            "playground/CartpoleBalance", or what makes an environment: a class, or an
-            importable function.
+            "playground/CartpoleBalance", or what makes an environment: a class or
+            function, itself or by the module that has it, as "my_envs:Walk". In gin
+            files it is that text, or `@Walk` after
+            `tfrl.configuring.register({"Walk": Walk})` in a module that they import.
         n_envs: number of copies, at least 1.
         max_episode_steps: time limit instead of the registered one; an environment
             given as a function has no other.
@@ -392,9 +395,28 @@ def _made(where: str, env_id: Any, env_kwargs: dict) -> tuple[Any, int | None]:
     library, _, name = env_id.partition("/")
     if library in _jax_names.LIBRARIES:
         return _jax_names.LIBRARIES[library](name, **env_kwargs)
-    checks.check_one_of(where, "env_id", env_id, REGISTERED)
+    if ":" in env_id:
+        return _imported(where, env_id)(**env_kwargs), None
+    if env_id not in REGISTERED:
+        raise ValueError(
+            f"`{where}`: `env_id` expected one of {[*REGISTERED]}, or your own as "
+            f"'module:Name'; got {checks.shown(env_id)}; check the spelling"
+        )
     make, limit = REGISTERED[env_id]
     return make(**env_kwargs), limit
+
+
+def _imported(where: str, env_id: str) -> Any:
+    """The class or function that "module:Name" names."""
+    module, _, name = env_id.partition(":")
+    fault = f"`{where}`: `env_id` expected 'module:Name' of a class or function"
+    try:
+        found = operator.attrgetter(name)(importlib.import_module(module))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{fault}; got {checks.shown(env_id)}: {error}") from error
+    if not callable(found):
+        raise ValueError(f"{fault}; got {checks.shown(env_id)}, {checks.shown(found)}")
+    return found
 
 
 def _wrapped(where: str, env: protocol.CompiledEnv, wrap: Any) -> Any:
