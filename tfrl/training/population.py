@@ -143,7 +143,10 @@ def train_population(
             f"itself; got {type(env).__name__}; wrap it in AutoReset"
         )
     config = _plan.checked_agent(agent, _WHERE)
-    learned = _plan.checked_experience(config, experience)
+    remedy = "train it by `Trainer`, with the collector 'host'"
+    _plan.check_in_graph(f"`{_WHERE}`: `agent`", config, remedy)
+    _plan.check_played(_WHERE, config, experience)
+    learned = _plan.checked_experience(config, experience, _WHERE)
     _plan.check_read(learned)
     values = _swept_settings.checked(_WHERE, config, seeds, hyperparameters or {})
     for name, value in {"n_envs": n_envs, "total_env_steps": total_env_steps}.items():
@@ -208,7 +211,7 @@ class _Members:
         envs = vector_env.as_vector_env(env, n_envs)
         _environments.check_learns_nothing(_WHERE, "env", envs)
         first = _compiled_collection.CompiledCollector(
-            envs, learned, self._like.policy, seeds[0]
+            envs, learned, self._like.policy, seeds[0], _WHERE
         )
         if values:
             _swept_settings.check_read(_WHERE, first, self._like, values)

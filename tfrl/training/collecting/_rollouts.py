@@ -203,8 +203,15 @@ def check_numbers(
             )
 
 
-def traced_update(agent: Any, experience: Any) -> tuple[Any, dict[str, tf.Tensor]]:
+def traced_update(
+    agent: Any, experience: Any, where: str
+) -> tuple[Any, dict[str, tf.Tensor]]:
     """Returns what `agent.update` does, in the graph that is being traced.
+
+    Args:
+        agent: what learns.
+        experience: from what.
+        where: whose run it is, for the message.
 
     Raises:
         TypeError: if the update makes Python numbers of tensors, which a graph cannot.
@@ -215,10 +222,13 @@ def traced_update(agent: Any, experience: Any) -> tuple[Any, dict[str, tf.Tensor
         # TensorFlow has no type of its own for these, but names what it was given.
         if "symbolic" not in str(error).lower():
             raise
+        beside = other = ""
+        if where == "Trainer":
+            beside, other = " beside `collector` 'compiled'", ", or collector 'host'"
         raise TypeError(
-            "`Trainer`: `agent` expected an `update` that can be traced beside "
-            "`collector` 'compiled', without `if`, `int()` or NumPy on tensors; got "
-            f"{error!s:.110}; take `tf.cond` or `tf.where`, or collector 'host'"
+            f"`{where}`: `agent` expected an `update` that can be traced{beside}, "
+            f"without `if`, `int()` or NumPy on tensors; got {error!s:.110}; take "
+            f"`tf.cond` or `tf.where`{other}"
         ) from error
 
 
