@@ -363,6 +363,8 @@ class Trainer:
         self, report: cadence.Report, interrupted: _processes.Interruption
     ) -> evaluation.Evaluation:
         """Evaluates, and writes the row that waited for it."""
+        if self._standing.last is None:
+            report.say(None, hint=collection.endless(self._collector))
         played = self._played(interrupted)
         row = {**(self._standing.row or {}), **cadence.judged(played)}
         # Reset steps do not count, so the last step may lie below.
