@@ -106,7 +106,9 @@ def train_population(
         The agents, and their curves.
 
     Raises:
-        TypeError: if the environment is not compiled or a setting is no number.
+        TypeError: if the environment is not compiled, a setting is no number, or the
+            agent plays on the host alone, as `Independent` and `SelfPlay` do, or learns
+            from data alone.
         ValueError: in the scope of a strategy of several devices; if the environment
             does not reset itself; if a setting is unknown, or determines the program
             and so must be the same for all members; if there are fewer than four

@@ -17,6 +17,7 @@ from tfrl.configuring import configs
 from tfrl.core import compile
 from tfrl.environments import snapshots
 from tfrl.environments.compiled import (
+    _names,
     cartpole,
     compiled_check,
     mountain_car,
@@ -199,7 +200,7 @@ def test_pictures():
 @pytest.mark.parametrize(
     "name",
     default_rows.params(
-        {name: (name,) for name in vector_env.REGISTERED},
+        {name: (name,) for name in _names.REGISTERED},
         ["CartPole-v1", "MountainCarContinuous-v0", "BitFlipping-v0", "Catch-v0"],
     ),
 )
@@ -209,7 +210,7 @@ def test_names(name):
     assert envs.observation_space.contains(seen)
     spec = gym.registry.get(name)
     if spec is not None:
-        assert vector_env.REGISTERED[name][1] == spec.max_episode_steps
+        assert _names.REGISTERED[name][1] == spec.max_episode_steps
     envs.step(envs.action_space.sample())
     compiled_check.check_compiled(envs.compiled)
 

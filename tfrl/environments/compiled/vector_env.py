@@ -1,7 +1,6 @@
 """Compiled environments as Gymnasium vectors, for everything else that plays."""
 
 import functools
-import importlib
 import inspect
 import operator
 from collections.abc import Callable, Sequence
@@ -16,19 +15,7 @@ from gymnasium.vector.utils import batch_space
 from tfrl._internal import checks, gym_checks
 from tfrl.core import compile
 from tfrl.environments import _drawn_env
-from tfrl.environments.compiled import (
-    _jax_names,
-    acrobot,
-    arcade,
-    bit_flipping,
-    cartpole,
-    catch,
-    compiled_check,
-    grid_world,
-    mountain_car,
-    pendulum,
-    protocol,
-)
+from tfrl.environments.compiled import _names, compiled_check, protocol
 from tfrl.environments.compiled import wrappers as wrapping
 
 
@@ -345,7 +332,7 @@ def make_compiled(
     expected = "the name of an environment, or a class or function that makes one"
     check_type(where, "env_id", env_id, str | Callable, expected)
     try:
-        env, registered = _made(where, env_id, env_kwargs or {})
+        env, registered = _names.made(where, env_id, env_kwargs or {})
     except TypeError as error:
         raise ValueError(
             f"`{where}`: `env_id` {checks.shown(env_id)} expected to be made with "
@@ -370,53 +357,6 @@ def make_compiled(
         **others,
     )
     return envs
-
-
-# Names of environments: what makes one, and its time limit, None for its own.
-REGISTERED: dict[str, tuple[Callable[..., protocol.CompiledEnv], int | None]] = {
-    "Acrobot-v1": (acrobot.Acrobot, 500),
-    "BitFlipping-v0": (bit_flipping.BitFlipping, None),
-    "Bricks-v0": (arcade.Bricks, 1000),
-    "CartPole-v1": (cartpole.CartPole, 500),
-    "Catch-v0": (catch.Catch, 1000),
-    "GridWorld-v0": (grid_world.GridWorld, 100),
-    "Lanes-v0": (arcade.Lanes, 1000),
-    "Meteors-v0": (arcade.Meteors, 1000),
-    "MountainCar-v0": (mountain_car.MountainCar, 200),
-    "MountainCarContinuous-v0": (mountain_car.MountainCarContinuous, 999),
-    "Pendulum-v1": (pendulum.Pendulum, 200),
-}
-
-
-def _made(where: str, env_id: Any, env_kwargs: dict) -> tuple[Any, int | None]:
-    """The environment, and the time limit that comes with its name."""
-    if not isinstance(env_id, str):
-        return env_id(**env_kwargs), None
-    library, _, name = env_id.partition("/")
-    if library in _jax_names.LIBRARIES:
-        return _jax_names.LIBRARIES[library](name, **env_kwargs)
-    if ":" in env_id:
-        return _imported(where, env_id)(**env_kwargs), None
-    if env_id not in REGISTERED:
-        raise ValueError(
-            f"`{where}`: `env_id` expected one of {[*REGISTERED]}, or your own as "
-            f"'module:Name'; got {checks.shown(env_id)}; check the spelling"
-        )
-    make, limit = REGISTERED[env_id]
-    return make(**env_kwargs), limit
-
-
-def _imported(where: str, env_id: str) -> Any:
-    """The class or function that "module:Name" names."""
-    module, _, name = env_id.partition(":")
-    fault = f"`{where}`: `env_id` expected 'module:Name' of a class or function"
-    try:
-        found = operator.attrgetter(name)(importlib.import_module(module))
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{fault}; got {checks.shown(env_id)}: {error}") from error
-    if not callable(found):
-        raise ValueError(f"{fault}; got {checks.shown(env_id)}, {checks.shown(found)}")
-    return found
 
 
 def _wrapped(where: str, env: protocol.CompiledEnv, wrap: Any) -> Any:

@@ -280,7 +280,7 @@ class CompiledCollector(collection.Collector):
         if isinstance(self._learned, experiences.Replayed):
             if self._piece is None:
                 given = self._policy, self._env, begun, start, self.n_steps
-                self._piece = _shapes_of(lambda: _rollouts.rollout(*given)[1])
+                self._piece = _rollouts.shapes_of(lambda: _rollouts.rollout(*given)[1])
             replay = _device_replay.DeviceReplay.of(self._piece, self._learned)
             begun = begun.replace(replay=replay)
         return begun, key
@@ -433,14 +433,6 @@ class CompiledCollector(collection.Collector):
             cadence.check_scalar(self._where, name, x)
         numbers = [tf.cast(x, tf.float32) for x in scalars.values()]
         return tf.stack([*numbers, *[0.0] * (N_FACTS - len(scalars))])
-
-
-def _shapes_of(function: Any) -> Any:
-    """Zeros like what a function returns, without computing it."""
-    graph = tf.function(function, autograph=False).get_concrete_function()
-    return tf.nest.map_structure(
-        lambda x: tf.zeros(x.shape, x.dtype), graph.structured_outputs
-    )
 
 
 def _check_experience(fault: str, learned: Any) -> None:

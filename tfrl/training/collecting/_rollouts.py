@@ -1,6 +1,6 @@
 """Episodes of compiled environments, played in a graph by one replica or several."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -115,6 +115,14 @@ def rollout(
     state, observations, memory = after
     begun = begun.replace(state=state, observations=observations, memory=memory)
     return begun, tf.nest.pack_sequence_as(row, stacked)
+
+
+def shapes_of(function: Callable[[], Any]) -> Any:
+    """Returns zeros like what a function returns, without computing it."""
+    graph = tf.function(function, autograph=False).get_concrete_function()
+    return tf.nest.map_structure(
+        lambda x: tf.zeros(x.shape, x.dtype), graph.structured_outputs
+    )
 
 
 def kinds_of(env: protocol.CompiledEnv) -> tuple[str, ...]:

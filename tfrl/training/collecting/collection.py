@@ -11,8 +11,7 @@ from gymnasium.vector import VectorEnv
 
 from tfrl._internal import checks, gym_checks
 from tfrl.core import records
-from tfrl.environments import attributes, snapshots
-from tfrl.environments.compiled import wrappers
+from tfrl.environments import snapshots
 from tfrl.host import stepping
 from tfrl.policies import policy as policies
 
@@ -470,24 +469,3 @@ def forewarning(collector: Collector) -> str | None:
     """Tells what resuming will bring, where not all can be captured."""
     reason = collector.uncapturable()
     return reason and f"a resumed run will begin new episodes: {reason}"
-
-
-def endless(collector: Collector) -> str | None:
-    """Tells that an evaluation may not end, where no episode of training has.
-
-    Environments with a known time limit end.
-    """
-    if not collector.env_steps or collector.episode_lengths:
-        return None
-    compiled = attributes.get_env_attr(collector.envs, "compiled", None)
-    layers = [] if compiled is None else wrappers.layers(compiled)
-    spec = getattr(collector.envs, "spec", None)
-    if getattr(spec, "max_episode_steps", None) is not None or any(
-        isinstance(layer, wrappers.TimeLimit) for layer in layers
-    ):
-        return None
-    return (
-        "an evaluation plays whole episodes, but in training none has ended in "
-        f"{collector.env_steps:,} steps; if they have no end, limit them by "
-        "`max_episode_steps` of `make_vec` or `make_compiled`"
-    )
