@@ -222,6 +222,24 @@ def test_agents_count_as_many_episodes_each(n_envs):
     assert play(AutoresetMode.DISABLED, 2, 3).returns_by_agent() == {}
 
 
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        (["a", "b", "c"], ("a", "b", "c")),
+        (("a", "b", "c"), ("a", "b", "c")),
+        ("abc", ()),
+        ([1, 2, 3], ()),
+        ((), ()),
+    ],
+)
+def test_agents_of_a_vector_are_any_sequence_of_names(named, expected):
+    envs = vector(AutoresetMode.DISABLED, 3)
+    envs.agents = named
+    assert evaluation.agents_of(envs) == expected
+    played = evaluation.evaluate(lambda seen: np.zeros(3), envs, 3, seed=0)
+    assert played.agents == expected
+
+
 PARTS = gym.spaces.Dict(
     press=gym.spaces.Discrete(3), steer=gym.spaces.Box(-1.0, 1.0, (2,))
 )

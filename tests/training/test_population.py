@@ -261,6 +261,41 @@ def test_other_environments(env, error, message):
         population.train_population(agents.PPO(), env, seeds=[0])
 
 
+OFFLINE = agents.AWAC(hidden_units=(8,))
+
+
+@pytest.mark.parametrize(
+    ("agent", "learned", "message"),
+    [
+        (agents.Independent(), None, "`agent` .* plays in a graph; got Independent"),
+        (agents.SelfPlay(), None, "got SelfPlay, .*; train it by `Trainer`, with the"),
+        (agents.BC(), None, "`agent` .* from environments; got BC, .* from data alone"),
+        (OFFLINE, None, "`experience` expected Replayed, as members .*; got None"),
+        (OFFLINE, experience.FromDataset(dict), "expected Replayed, .*; got FromData"),
+        (PPO, REPLAYED, "`experience` expected Trajectories, which PPO"),
+        (DQN, experience.Replayed(frame_stack=2), "expected .* without `frame_stack`"),
+    ],
+)
+def test_what_no_member_learns_from_is_refused(agent, learned, message):
+    with pytest.raises((TypeError, ValueError), match="^`train_population`: .*"):
+        grown(agent, experience=learned)
+    with pytest.raises((TypeError, ValueError), match=message):
+        grown(agent, experience=learned)
+
+
+def test_an_update_that_cannot_be_traced_is_told_without_other_collectors(monkeypatch):
+    def update(agent, trajectory):
+        return agent, {"loss": int(trajectory.rewards[0, 0])}
+
+    monkeypatch.setattr(agents.PPOAgent, "update", update)
+    with pytest.raises(
+        TypeError, match="^`train_population`: `agent` .* traced, wit.*where`$"
+    ):
+        # Where settings differ it is traced apart: an error within `tf.map_fn` leaves
+        # TensorFlow in a state in which no strategy can be entered.
+        grown(hyperparameters={"learning_rate": RATES[:2]})
+
+
 def test_no_strategy_of_several_devices():
     with agent_examples.two_replicas().scope():
         with pytest.raises(ValueError, match="no strategy .*; got 2 replicas; call it"):

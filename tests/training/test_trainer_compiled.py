@@ -315,6 +315,8 @@ def test_nothing_is_learned_before_learning_starts(tmp_path):
         ),
         ({"collector": "gpu"}, "`collector`"),
         ({"agent": agents.BC(), "experience": RECORDED}, "that is collected"),
+        ({"agent": agents.Independent()}, "`collector` .* in a graph; got Independent"),
+        ({"agent": agents.SelfPlay()}, "got SelfPlay, .*; take the collector 'host'"),
     ],
 )
 def test_what_cannot_be_collected_in_a_graph_is_refused(changes, message, tmp_path):

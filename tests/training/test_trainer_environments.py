@@ -7,12 +7,14 @@ import functools
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
 from tiny_agents import EVERY, build, stop_in, train
 
+from tfrl.agents.on_policy import ppo
 from tfrl.environments import vector
 from tfrl.environments.compiled import cartpole, vector_env, wrappers
 from tfrl.summaries import run_log
-from tfrl.training import _environments
+from tfrl.training import _environments, evaluation
 
 W, V = gym.wrappers, gym.wrappers.vector
 
@@ -181,3 +183,35 @@ def test_environments_to_evaluate_in_may_be_others_than_were_saved(tmp_path):
     intervals = dataclasses.replace(EVERY, eval_epochs=2, eval_episodes=3)
     options = {"resume": True, "override": True, "intervals": intervals}
     assert np.isfinite(judged(tmp_path / "stopped", **options)[-1])
+
+
+class Endless(cartpole.CartPole):
+    def step(self, state, actions, noise):
+        found = super().step(tf.zeros_like(state), actions, noise)
+        return found._replace(terminated=tf.zeros_like(found.terminated))
+
+
+def test_an_evaluation_that_may_not_end_is_told_before(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(evaluation, "_ENDLESS_STEPS", 50)
+    make_envs = functools.partial(vector_env.make_compiled, Endless)
+    with build(tmp_path, n_epochs=1, make_envs=make_envs) as endless:
+        with pytest.raises(ValueError, match="expected episodes that end; got one of"):
+            endless.run()
+    told = "in training none has ended in 32 steps; if they have no end, limit them by"
+    assert "".join(capfd.readouterr()).count(told) == 1
+
+
+@pytest.mark.parametrize(
+    "make_envs",
+    [
+        functools.partial(vector_env.make_compiled, Endless, max_episode_steps=40),
+        functools.partial(vector.make_vec, "Pendulum-v1"),
+        functools.partial(vector_env.make_compiled, "CartPole-v1", max_episode_steps=9),
+    ],
+    ids=["limited", "of Gymnasium", "that ended"],
+)
+def test_an_evaluation_that_ends_needs_no_telling(make_envs, tmp_path, capfd):
+    settings = {"make_envs": make_envs, "agent": ppo.PPO(minibatch_size=32)}
+    with build(tmp_path, n_epochs=1, **settings) as running:
+        running.run()
+    assert "none has ended" not in "".join(capfd.readouterr())

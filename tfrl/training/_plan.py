@@ -10,6 +10,7 @@ import keras
 from tfrl._internal import checks
 from tfrl.agents import agent as agents
 from tfrl.agents import replicated
+from tfrl.agents.multi_agent import independent, self_play
 from tfrl.agents.on_policy import ppo
 from tfrl.training import _processes, cadence
 from tfrl.training import experience as experiences
@@ -116,6 +117,8 @@ def planned(
     is_played = not isinstance(learned, experiences.FromDataset)
     collector = _checked_collector(given["collector"], given["n_envs"], is_played)
     if collector == "compiled":
+        what = f"`{where}`: `collector` 'compiled'"
+        check_in_graph(what, config, "take the collector 'host'")
         _check_replicas(given["n_envs"], workers)
     n_all, n_steps = given["n_envs"] * workers.count, 1
     if is_played:
@@ -241,7 +244,9 @@ def checked_agent(
     return config
 
 
-def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
+def checked_experience(
+    config: agents.AgentConfig, experience: Any, where: str = "Trainer"
+) -> Any:
     """Returns what an agent learns from, with its usual settings where they are None.
 
     Hyper-parameters may say what that is by an attribute `learns_from`, one or several
@@ -253,6 +258,7 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
         config: that was checked.
         experience: `Trajectories`, `Replayed` or `FromDataset`; None for that which it
             asks for.
+        where: function that asks, for the messages.
 
     Raises:
         TypeError: if it is something else, or of another kind than the agent takes.
@@ -265,11 +271,11 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
         experience = _KINDS[first][0](**_USUAL_OF.get(first, {}))
     kinds = *_KINDS["trajectories"], *_KINDS["transitions"]
     expected = "Trajectories, Replayed or FromDataset"
-    checks.check_type("Trainer", "experience", experience, kinds, expected)
-    wanted = dict.fromkeys(x for name in asked or _KINDS for x in _KINDS[name])
-    if not isinstance(experience, tuple(wanted)):
+    checks.check_type(where, "experience", experience, kinds, expected)
+    wanted = _kinds_of(config)
+    if not isinstance(experience, wanted):
         raise TypeError(
-            f"`Trainer`: `experience` expected "
+            f"`{where}`: `experience` expected "
             f"{' or '.join(kind.__name__ for kind in wanted)}, which "
             f"{type(config).__name__} learns from; got {type(experience).__name__}"
         )
@@ -322,6 +328,52 @@ def takes_transitions(config: agents.AgentConfig) -> bool:
     """Whether an agent learns from a data set as from a replay, not as a mapping."""
     asked = _asked(config)
     return bool(asked) and "batches" not in asked
+
+
+def check_played(where: str, config: agents.AgentConfig, experience: Any) -> None:
+    """Raises a TypeError unless an agent is to learn from what it plays.
+
+    Args:
+        where: function that asks, for the messages.
+        config: that was checked.
+        experience: as of `checked_experience`.
+    """
+    recorded, kinds = experiences.FromDataset, _kinds_of(config)
+    played = [kind.__name__ for kind in kinds if kind is not recorded]
+    if not played:
+        raise TypeError(
+            f"`{where}`: `agent` expected one that learns from environments; got "
+            f"{type(config).__name__}, which learns from data alone; train it by "
+            "`Trainer`, with a `FromDataset`"
+        )
+    given = kinds[0] if experience is None else type(experience)
+    if given is recorded:
+        raise TypeError(
+            f"`{where}`: `experience` expected {' or '.join(played)}, as members learn "
+            f"from what they play; got {experience!r:.80}"
+        )
+
+
+def check_in_graph(where: str, config: agents.AgentConfig, remedy: str) -> None:
+    """Raises a TypeError if an agent plays on the host alone.
+
+    Args:
+        where: function and argument that ask for play in a graph, for the message.
+        config: that was checked.
+        remedy: for the message.
+    """
+    if isinstance(config, independent.Independent | self_play.SelfPlay):
+        raise TypeError(
+            f"{where} expected an agent that plays in a graph; got "
+            f"{type(config).__name__}, which puts the actions of several policies "
+            f"together on the host; {remedy}"
+        )
+
+
+def _kinds_of(config: agents.AgentConfig) -> tuple[type, ...]:
+    """What an agent may learn from, first what it prefers."""
+    names = _asked(config) or _KINDS
+    return tuple(dict.fromkeys(x for name in names for x in _KINDS[name]))
 
 
 def _asked(config: agents.AgentConfig) -> tuple[str, ...]:

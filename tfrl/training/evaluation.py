@@ -1,6 +1,6 @@
 """Policies judged by whole episodes, models by whole data sets."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ from gymnasium.vector import VectorEnv
 
 from tfrl._internal import arguments, checks, gym_checks
 from tfrl.environments import attributes
+from tfrl.environments.compiled import wrappers
 from tfrl.host import stepping
 from tfrl.policies import policy as policies
 from tfrl.training.collecting import collection
@@ -124,10 +125,34 @@ def evaluate(
     return tally.evaluation()
 
 
+def endless(collector: collection.Collector, judged: Any) -> str | None:
+    """Tells that the first evaluation may not end, as no episode of training has.
+
+    Args:
+        collector: who plays in training. Where a time limit is known, episodes end.
+        judged: what an evaluation before has brought; None before the first.
+    """
+    if judged is not None or not collector.env_steps or collector.episode_lengths:
+        return None
+    compiled = attributes.get_env_attr(collector.envs, "compiled", None)
+    layers = [] if compiled is None else wrappers.layers(compiled)
+    spec = getattr(collector.envs, "spec", None)
+    is_limited = getattr(spec, "max_episode_steps", None) is not None
+    if is_limited or any(isinstance(x, wrappers.TimeLimit) for x in layers):
+        return None
+    return (
+        "an evaluation plays whole episodes, but in training none has ended in "
+        f"{collector.env_steps:,} steps; if they have no end, limit them by "
+        "`max_episode_steps` of `make_vec` or `make_compiled`"
+    )
+
+
 def agents_of(envs: VectorEnv) -> tuple[str, ...]:
     """Names of the agents that the rows of a vector are of in turn; else empty."""
     found = attributes.get_env_attr(envs, "agents", None)
-    return found if isinstance(found, tuple) else ()
+    is_sequence = isinstance(found, Sequence) and not isinstance(found, str)
+    is_named = is_sequence and all(isinstance(name, str) for name in found)
+    return tuple(found) if is_named else ()
 
 
 def rounded_up(n_episodes: int, agents: tuple[str, ...]) -> int:

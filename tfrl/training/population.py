@@ -106,7 +106,9 @@ def train_population(
         The agents, and their curves.
 
     Raises:
-        TypeError: if the environment is not compiled or a setting is no number.
+        TypeError: if the environment is not compiled, a setting is no number, or the
+            agent plays on the host alone, as `Independent` and `SelfPlay` do, or learns
+            from data alone.
         ValueError: in the scope of a strategy of several devices; if the environment
             does not reset itself; if a setting is unknown, or determines the program
             and so must be the same for all members; if there are fewer than four
@@ -143,7 +145,10 @@ def train_population(
             f"itself; got {type(env).__name__}; wrap it in AutoReset"
         )
     config = _plan.checked_agent(agent, _WHERE)
-    learned = _plan.checked_experience(config, experience)
+    remedy = "train it by `Trainer`, with the collector 'host'"
+    _plan.check_in_graph(f"`{_WHERE}`: `agent`", config, remedy)
+    _plan.check_played(_WHERE, config, experience)
+    learned = _plan.checked_experience(config, experience, _WHERE)
     _plan.check_read(learned)
     values = _swept_settings.checked(_WHERE, config, seeds, hyperparameters or {})
     for name, value in {"n_envs": n_envs, "total_env_steps": total_env_steps}.items():
@@ -208,7 +213,7 @@ class _Members:
         envs = vector_env.as_vector_env(env, n_envs)
         _environments.check_learns_nothing(_WHERE, "env", envs)
         first = _compiled_collection.CompiledCollector(
-            envs, learned, self._like.policy, seeds[0]
+            envs, learned, self._like.policy, seeds[0], _WHERE
         )
         if values:
             _swept_settings.check_read(_WHERE, first, self._like, values)

@@ -363,6 +363,7 @@ class Trainer:
         self, report: cadence.Report, interrupted: _processes.Interruption
     ) -> evaluation.Evaluation:
         """Evaluates, and writes the row that waited for it."""
+        report.say(None, hint=evaluation.endless(self._collector, self._standing.last))
         played = self._played(interrupted)
         row = {**(self._standing.row or {}), **cadence.judged(played)}
         # Reset steps do not count, so the last step may lie below.
@@ -426,9 +427,8 @@ class Trainer:
         """Gathers and learns until something is due, or for a part of a second."""
         most = self.intervals.until_due(self.epoch, self.n_epochs)
         with self._workers.scope():
-            count, self.agent, info = collector.learn(
-                self.agent, self.epoch, most, self.n_epochs
-            )
+            given = self.agent, self.epoch, most, self.n_epochs
+            count, self.agent, info = collector.learn(*given)
         self.env_steps = collector.env_steps
         self.epoch += count
         return info

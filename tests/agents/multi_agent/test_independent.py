@@ -171,8 +171,66 @@ def test_a_resumed_run_is_the_same(tmp_path):
 BOTH = S.Dict(a=BOX, b=BOX)
 
 
-def create(agents, *spaces):
-    return Independent(agents).create(*spaces)
+class Whole(gym.Env):
+    """Of one agent that observes, and acts by, Dicts."""
+
+    observation_space = BOTH
+    action_space = S.Dict(a=S.Discrete(2), b=S.Discrete(3))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return BOTH.sample(), {}
+
+    def step(self, action):
+        return BOTH.sample(), 1.0, True, False, {}
+
+
+def of_whole(folder, n_epochs=1, **given):
+    return training.Trainer(
+        folder,
+        n_epochs=n_epochs,
+        agent=Independent({"a": A2C(**SMALL), "b": A2C(**SMALL)}),
+        make_envs=one_by_one,
+        n_envs=4,
+        experience=training.Trajectories(n_steps=3),
+        intervals=training.Intervals(eval_episodes=2),
+        **given,
+    )
+
+
+def one_by_one(n_envs):
+    mode = gym.vector.AutoresetMode.DISABLED
+    return gym.vector.SyncVectorEnv([Whole] * n_envs, autoreset_mode=mode)
+
+
+def test_an_environment_of_one_agent_is_refused(tmp_path):
+    told = "`n_agents` expected 2, .*; got an environment of 1; make a `ParallelEnvV"
+    with pytest.raises(ValueError, match=told):
+        of_whole(tmp_path / "alone")
+    assert not (tmp_path / "alone").exists()
+
+
+@pytest.mark.slow
+def test_a_run_of_old_in_an_environment_of_one_agent_goes_on(tmp_path, monkeypatch):
+    made = Independent.create
+
+    @functools.wraps(made)
+    def of_old(*args, n_agents=None, **given):
+        return made(*args, **given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Independent, "create", of_old)
+        with of_whole(tmp_path) as trainer:
+            trainer.run(quiet=True)
+    with rl_trainer.open_run(tmp_path) as run:
+        assert run.agent.players == ("a", "b")
+    with of_whole(tmp_path, 2, resume=True) as again:
+        again.run(quiet=True)
+    assert again.epoch == 2
+
+
+def create(agents, *spaces, **given):
+    return Independent(agents).create(*spaces, **given)
 
 
 def update(n_rows):
@@ -198,6 +256,8 @@ def update(n_rows):
         bad(ValueError, "action_space", None, BOTH, BOX),
         bad(ValueError, "observation_space", {"a": PPO(), "b": PPO()}, BOX, BOTH),
         bad(ValueError, "action_space", {"a": PPO(), "b": PPO()}, BOTH, BOX),
+        bad(ValueError, "n_agents", None, BOTH, BOTH, n_agents=1),
+        bad(ValueError, "n_agents", {"a": A2C(), "b": A2C()}, BOTH, BOTH, n_agents=3),
     ),
 )
 def test_refusals(row):

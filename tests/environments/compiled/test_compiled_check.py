@@ -52,6 +52,60 @@ def test_what_is_sound_passes():
     compiled_check.check_compiled(broken())
 
 
+def others_last(x):
+    return tf.concat([x[-1:], x[:-1]], 0)
+
+
+MIXED = {
+    "means": ({"rewards": lambda x: x[:, 0] * 0 + tf.reduce_mean(x)}, "rewards"),
+    "a first row": ({"rewards": lambda x: x[:, 0] * 0 + x[0, 0]}, "rewards"),
+    "neighbours": ({"seen": others_last}, "observations"),
+    "actions": (
+        {"moved": lambda x, a: x + tf.reduce_sum(tf.cast(a, tf.float32))},
+        "state",
+    ),
+}
+
+
+@pytest.mark.parametrize("around", [lambda x: x, wrappers.AutoReset])
+@pytest.mark.parametrize("case", MIXED)
+def test_copies_that_depend_on_others_are_told(case, around):
+    methods, part = MIXED[case]
+    told = (
+        rf"`Broken.step` .*; got {part} of copy \d in step \d+ that change with those"
+    )
+    with pytest.raises(ValueError, match=told):
+        compiled_check.check_compiled(around(broken(**methods)))
+
+
+class Ranked(wrappers.Wrapper):
+    def step(self, state, actions, noise):
+        step = self.env.step(state, actions, noise)
+        best = tf.reduce_max(step.rewards)
+        return step._replace(rewards=step.rewards - best)
+
+
+def test_a_wrapper_that_mixes_copies_is_told():
+    with pytest.raises(ValueError, match="`Ranked.step` to step .*; got rewards of c"):
+        compiled_check.check_compiled(Ranked(pendulum.Pendulum()))
+
+
+def test_bulk_draws_by_the_noise_of_all_copies_pass():
+    class Drawn(Line):
+        def initial(self, noise):
+            seed = tf.cast(noise[0, 0] * 1e6, tf.int32)
+            drawn = tf.random.stateless_uniform(noise.shape, [seed, 0])
+            return drawn, drawn
+
+        def step(self, state, actions, noise):
+            step = super().step(state, actions, noise)
+            again, _ = self.initial(noise)
+            state = wrappers.chosen(step.terminated, again, step.state)
+            return step._replace(state=state, observations=state)
+
+    compiled_check.check_compiled(Drawn())
+
+
 ROWS = {
     "host": (
         {"rewards": lambda x: tf.numpy_function(np.sum, [x], tf.float32)},

@@ -17,6 +17,7 @@ from tfrl.configuring import configs
 from tfrl.core import compile
 from tfrl.environments import snapshots
 from tfrl.environments.compiled import (
+    _names,
     cartpole,
     compiled_check,
     mountain_car,
@@ -199,7 +200,7 @@ def test_pictures():
 @pytest.mark.parametrize(
     "name",
     default_rows.params(
-        {name: (name,) for name in vector_env.REGISTERED},
+        {name: (name,) for name in _names.REGISTERED},
         ["CartPole-v1", "MountainCarContinuous-v0", "BitFlipping-v0", "Catch-v0"],
     ),
 )
@@ -209,7 +210,7 @@ def test_names(name):
     assert envs.observation_space.contains(seen)
     spec = gym.registry.get(name)
     if spec is not None:
-        assert vector_env.REGISTERED[name][1] == spec.max_episode_steps
+        assert _names.REGISTERED[name][1] == spec.max_episode_steps
     envs.step(envs.action_space.sample())
     compiled_check.check_compiled(envs.compiled)
 
@@ -270,6 +271,43 @@ def test_configurations_name_it(tmp_path):
         assert made.num_envs == 3
     finally:
         configs.clear()
+
+
+@pytest.mark.parametrize("named", ["'own_walks:Walk'", "@Walk"])
+def test_configurations_name_what_is_ones_own(named, tmp_path, monkeypatch):
+    (tmp_path / "own_walks.py").write_text(
+        "from tfrl.configuring import register\n"
+        "from tfrl.environments.compiled import GridWorld\n"
+        "class Walk(GridWorld):\n"
+        "    pass\n"
+        "register({'Walk': Walk}, module='own_walks')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own.gin").write_text(
+        f"import own_walks\nmake_compiled.env_id = {named}\n"
+        "make_compiled.max_episode_steps = 3\n"
+    )
+    registered = configs.register({"make_compiled": vector_env.make_compiled})
+    configs.parse([tmp_path / "own.gin"])
+    try:
+        kept = _kept_arguments.kept(registered["make_compiled"])
+    finally:
+        configs.clear()
+    envs = _kept_arguments.made(kept)(n_envs=2)
+    again = envs.remake(n_envs=3)
+    for each in (envs, again):
+        walk = wrappers.layers(each.compiled)[-1]
+        assert any(x.__module__ == "own_walks" for x in type(walk).__mro__)
+        assert each.compiled.env.n_steps == 3
+    assert again.num_envs == 3
+
+
+def test_an_unknown_name_tells_how_to_name_ones_own():
+    told = "expected one of .*'CartPole-v1'.*, or your own as 'module:Name'; got 'Walk'"
+    with pytest.raises(ValueError, match=told):
+        vector_env.make_compiled("Walk")
+    with pytest.raises(ValueError, match="'module:Name'.* got 'math:pi', 3.14"):
+        vector_env.make_compiled("math:pi")
 
 
 @pytest.mark.slow
@@ -344,6 +382,10 @@ CONTINUOUS = {"env": pendulum.Pendulum()}
     (
         vector_env.make_compiled,
         bad(ValueError, "env_id", "CartPole-v7"),
+        bad(ValueError, "env_id", "own_compiled:Corridor"),
+        bad(ValueError, "env_id", "math:sine"),
+        bad(ValueError, "env_id", "math:pi"),
+        bad(ValueError, "env_id", ":Corridor"),
         bad(TypeError, "env_id", 3),
         bad(ValueError, "env_id", "CartPole-v1", env_kwargs={"gravity": 3}),
         bad(TypeError, "wrappers", "CartPole-v1", wrappers=wrappers.AutoReset),

@@ -63,6 +63,7 @@ class Independent:
         seed: int = 0,
         n_envs: int | None = None,
         n_steps: int | None = None,
+        n_agents: int | None = None,
     ) -> "IndependentAgent":
         """Returns the agents as one, for the spaces of a row.
 
@@ -72,14 +73,17 @@ class Independent:
             seed: of weights and draws.
             n_envs: rows of a trajectory, N.
             n_steps: steps of a trajectory, T.
+            n_agents: of the environment; None if unknown. `Trainer` passes 1 where a
+                vector names no `agents`.
 
         Returns:
             An untrained `IndependentAgent`.
 
         Raises:
             TypeError: if a space is of a kind that an agent does not support.
-            ValueError: if spaces and `agents` do not name the same players, or
-                hyper-parameters do not fit.
+            ValueError: if spaces and `agents` do not name the same players, the
+                environment has another number of agents, or hyper-parameters do not
+                fit.
         """
         where = "Independent.create"
         configs = dict(self.agents or {})
@@ -104,6 +108,13 @@ class Independent:
                 )
         players = [*observation_space.spaces]
         count = len(players)
+        if n_agents not in (None, count):
+            raise ValueError(
+                f"`{where}`: `n_agents` expected {count}, a row for each player of the "
+                f"spaces; got an environment of {n_agents}; make a `ParallelEnvVector` "
+                "with `own_spaces=True`, or a vector whose `agents` names them; other "
+                "agents play Dicts of one player"
+            )
         agents = {
             player: _rows.created(
                 configs[player],

@@ -408,7 +408,7 @@ class SACAgent(_minibatches.MinibatchAgent):
             return _actor_critics.allowed_target_entropy(head, shaped)
         if wanted is None:
             wanted = _actor_critics.target_entropy(head)
-        return tf.constant(wanted, tf.float32)
+        return tf.convert_to_tensor(wanted, tf.float32)
 
 
 def made(

@@ -40,7 +40,9 @@ def check_compiled(
     by `np.random`, are not detected: they would be constants from the trace.
 
     Then three copies play samples of the action space, whatever a mask says:
-    observations are elements of their space, and rewards are finite.
+    observations are elements of their space, rewards are finite, and what comes of a
+    step of a copy does not depend on states and actions of the others (of wrappers that
+    normalize by what all copies show, it may).
 
     Args:
         env: the environment.
@@ -137,6 +139,7 @@ def _play(env: Any, begun: Any, stepped: Any, n_steps: int, seed: int) -> None:
     """Steps at random; what does not reset by itself begins anew where it ended."""
     space, form = batch_space(env.action_space, _N), _batched(env.action_space)
     space.seed(seed)
+    is_apart = _is_apart(env, begun)
     first, *noises = tf.unstack(env.draw(seed, [2 * n_steps + 1, _N]))
     state, seen = begun(first)
     _check_elements(env, "initial", 0, observations=seen)
@@ -145,6 +148,13 @@ def _play(env: Any, begun: Any, stepped: Any, n_steps: int, seed: int) -> None:
             lambda x, spec: tf.constant(x, spec.dtype), _sorted(space.sample()), form
         )
         step = stepped(state, actions, noises[2 * t])
+        if is_apart:
+            # The noise stays, as some draw in bulk by that of all.
+            others = tf.nest.map_structure(
+                lambda x, i=t % _N: tf.constant(x.numpy()[[i] * _N]), (state, actions)
+            )
+            alike = stepped(*others, noises[2 * t])
+            _check_same_row(env, t, step, alike)
         last, rewards = step.final_observations, step.rewards.numpy()
         state, seen = step.state, step.observations
         _check_elements(env, "step", t + 1, observations=seen, final_observations=last)
@@ -156,6 +166,34 @@ def _play(env: Any, begun: Any, stepped: Any, n_steps: int, seed: int) -> None:
             anew = begun(noises[2 * t + 1])
             state, seen = wrappers.chosen(ended, anew, (state, seen))
             _check_elements(env, "initial", t + 1, observations=seen)
+
+
+def _is_apart(env: Any, begun: Any) -> bool:
+    """Whether no wrapper keeps what all copies share."""
+    kinds = wrappers.NormalizeObservations | wrappers.NormalizeRewards
+    state, _ = begun.structured_outputs
+    has_rows = all(leaf.shape[:1] == [_N] for leaf in tf.nest.flatten(state))
+    return has_rows and not any(isinstance(x, kinds) for x in wrappers.layers(env))
+
+
+def _check_same_row(env: Any, t: int, step: Any, alike: Any) -> None:
+    """The row of a copy is the same where all others are like it."""
+    i = t % _N
+    for part, one, other in zip(step._fields, step, alike, strict=True):
+        leaves = zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True)
+        for x, y in leaves:
+            if not _are_close(x.numpy()[i], y.numpy()[i]):
+                expected = "to step each copy by its own state and action"
+                got = f"{part} of copy {i} in step {t + 1} that change with those of "
+                got += "the other copies; leave the first axis as it is, of copies"
+                raise _fault(env, "step", expected, got)
+
+
+def _are_close(one: np.ndarray, other: np.ndarray) -> bool:
+    if np.array_equal(one, other):
+        return True
+    is_float = np.issubdtype(one.dtype, np.floating)
+    return is_float and np.allclose(one, other, rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
 def _check_elements(env: Any, name: str, t: int, **nests: Any) -> None:

@@ -15,19 +15,7 @@ from gymnasium.vector.utils import batch_space
 from tfrl._internal import checks, gym_checks
 from tfrl.core import compile
 from tfrl.environments import _drawn_env
-from tfrl.environments.compiled import (
-    _jax_names,
-    acrobot,
-    arcade,
-    bit_flipping,
-    cartpole,
-    catch,
-    compiled_check,
-    grid_world,
-    mountain_car,
-    pendulum,
-    protocol,
-)
+from tfrl.environments.compiled import _names, compiled_check, protocol
 from tfrl.environments.compiled import wrappers as wrapping
 
 
@@ -310,8 +298,10 @@ def make_compiled(
     Args:
         env_id: a name such as "CartPole-v1" (an error for an unknown one lists all),
             one of a JAX library such as "gymnax/Breakout-MinAtar", "brax/ant" or
-            "playground/CartpoleBalance", or what makes an environment: a class, or an
-            importable function.
+            "playground/CartpoleBalance", or what makes an environment: a class or
+            function, itself or by the module that has it, as "my_envs:Walk". In gin
+            files it is that text, or `@Walk` after
+            `tfrl.configuring.register({"Walk": Walk})` in a module that they import.
         n_envs: number of copies, at least 1.
         max_episode_steps: time limit instead of the registered one; an environment
             given as a function has no other.
@@ -342,7 +332,7 @@ def make_compiled(
     expected = "the name of an environment, or a class or function that makes one"
     check_type(where, "env_id", env_id, str | Callable, expected)
     try:
-        env, registered = _made(where, env_id, env_kwargs or {})
+        env, registered = _names.made(where, env_id, env_kwargs or {})
     except TypeError as error:
         raise ValueError(
             f"`{where}`: `env_id` {checks.shown(env_id)} expected to be made with "
@@ -367,34 +357,6 @@ def make_compiled(
         **others,
     )
     return envs
-
-
-# Names of environments: what makes one, and its time limit, None for its own.
-REGISTERED: dict[str, tuple[Callable[..., protocol.CompiledEnv], int | None]] = {
-    "Acrobot-v1": (acrobot.Acrobot, 500),
-    "BitFlipping-v0": (bit_flipping.BitFlipping, None),
-    "Bricks-v0": (arcade.Bricks, 1000),
-    "CartPole-v1": (cartpole.CartPole, 500),
-    "Catch-v0": (catch.Catch, 1000),
-    "GridWorld-v0": (grid_world.GridWorld, 100),
-    "Lanes-v0": (arcade.Lanes, 1000),
-    "Meteors-v0": (arcade.Meteors, 1000),
-    "MountainCar-v0": (mountain_car.MountainCar, 200),
-    "MountainCarContinuous-v0": (mountain_car.MountainCarContinuous, 999),
-    "Pendulum-v1": (pendulum.Pendulum, 200),
-}
-
-
-def _made(where: str, env_id: Any, env_kwargs: dict) -> tuple[Any, int | None]:
-    """The environment, and the time limit that comes with its name."""
-    if not isinstance(env_id, str):
-        return env_id(**env_kwargs), None
-    library, _, name = env_id.partition("/")
-    if library in _jax_names.LIBRARIES:
-        return _jax_names.LIBRARIES[library](name, **env_kwargs)
-    checks.check_one_of(where, "env_id", env_id, REGISTERED)
-    make, limit = REGISTERED[env_id]
-    return make(**env_kwargs), limit
 
 
 def _wrapped(where: str, env: protocol.CompiledEnv, wrap: Any) -> Any:

@@ -30,7 +30,6 @@ _STEPS_PER_CALL, _EPOCHS_PER_CALL = 2**20, 64
 N_FACTS = 64
 # How long a call may last, during which no signal is heard.
 _CALL_SECONDS = 0.5
-_WHERE = "`Trainer`: `collector` 'compiled' expected"
 
 
 class CompiledCollector(collection.Collector):
@@ -50,6 +49,7 @@ class CompiledCollector(collection.Collector):
         learned: `Trajectories` or `Replayed`.
         policy: which acts first.
         seed: of environments and draws.
+        where: whose run it is, for messages.
 
     Attributes:
         most_epochs: of one call.
@@ -65,18 +65,23 @@ class CompiledCollector(collection.Collector):
     _episodes: _rollouts.Episodes
     _key: tf.Tensor
 
-    def __init__(self, envs: Any, learned: Any, policy: Any, seed: int) -> None:
+    def __init__(
+        self, envs: Any, learned: Any, policy: Any, seed: int, where: str = "Trainer"
+    ) -> None:
+        self._where, self._fault = where, f"`{where}`: expected"
+        if where == "Trainer":
+            self._fault = f"`{where}`: `collector` 'compiled' expected"
         if not isinstance(getattr(envs, "compiled", None), protocol.CompiledEnv):
             raise TypeError(
-                f"{_WHERE} a `make_envs` of compiled environments, such as "
+                f"{self._fault} a `make_envs` of compiled environments, such as "
                 f"`tfrl.environments.compiled.make_compiled`; got {envs}"
             )
         if not wrappers.resets_itself(envs.compiled):
             raise ValueError(
-                f"{_WHERE} environments that begin new episodes by themselves; got "
-                f"{type(envs.compiled).__name__}; wrap it in AutoReset"
+                f"{self._fault} environments that begin new episodes by themselves; "
+                f"got {type(envs.compiled).__name__}; wrap it in AutoReset"
             )
-        _check_experience(learned)
+        _check_experience(self._fault, learned)
         self._env, self._learned, self._policy = envs.compiled, learned, policy
         self._piece: Any = None
         super().__init__(envs, learned.n_steps, seed)
@@ -275,7 +280,7 @@ class CompiledCollector(collection.Collector):
         if isinstance(self._learned, experiences.Replayed):
             if self._piece is None:
                 given = self._policy, self._env, begun, start, self.n_steps
-                self._piece = _shapes_of(lambda: _rollouts.rollout(*given)[1])
+                self._piece = _rollouts.shapes_of(lambda: _rollouts.rollout(*given)[1])
             replay = _device_replay.DeviceReplay.of(self._piece, self._learned)
             begun = begun.replace(replay=replay)
         return begun, key
@@ -323,7 +328,9 @@ class CompiledCollector(collection.Collector):
 
             def update(agent: Any, experience: Any) -> tuple[Any, dict[str, Any]]:
                 learner = self._with(agent, settings)
-                learned, info = _rollouts.traced_update(learner, experience)
+                learned, info = _rollouts.traced_update(
+                    learner, experience, self._where
+                )
                 if settings is not None:
                     learned = learned.replace(config=agent.config)
                 return carrying.packed(learned), info
@@ -391,7 +398,7 @@ class CompiledCollector(collection.Collector):
         """The priorities after an update, as the agent says; `()` if there are none."""
         if not replay.priorities:
             return ()
-        where, found = "`Trainer`: `experience`", info.get("priorities")
+        where, found = f"`{self._where}`: `experience`", info.get("priorities")
         _minibatches.check_priorities(where, found, drawn.indices.shape)
         rows, found = (tf.reshape(x, [-1]) for x in (drawn.indices, found))
         return replay.priorities.updated(rows, found, self._learned.alpha)
@@ -420,30 +427,29 @@ class CompiledCollector(collection.Collector):
         self._facts = [*scalars]
         if len(scalars) > N_FACTS:
             raise ValueError(
-                f"{_WHERE} updates of {N_FACTS} numbers at most; got {[*scalars]}"
+                f"{self._fault} updates of {N_FACTS} numbers at most; got {[*scalars]}"
             )
         for name, x in scalars.items():
-            cadence.check_scalar("Trainer", name, x)
+            cadence.check_scalar(self._where, name, x)
         numbers = [tf.cast(x, tf.float32) for x in scalars.values()]
         return tf.stack([*numbers, *[0.0] * (N_FACTS - len(scalars))])
 
 
-def _shapes_of(function: Any) -> Any:
-    """Zeros like what a function returns, without computing it."""
-    graph = tf.function(function, autograph=False).get_concrete_function()
-    return tf.nest.map_structure(
-        lambda x: tf.zeros(x.shape, x.dtype), graph.structured_outputs
-    )
-
-
-def _check_experience(learned: Any) -> None:
+def _check_experience(fault: str, learned: Any) -> None:
     if not isinstance(learned, experiences.Trajectories | experiences.Replayed):
         raise ValueError(
-            f"{_WHERE} `experience` that is collected, Trajectories or Replayed; got "
+            f"{fault} `experience` that is collected, Trajectories or Replayed; got "
             f"{type(learned).__name__}"
         )
     for name in ("frame_stack", "prior_data", "sequence_length"):
         given = getattr(learned, name, None)
         if given is not None:
-            got = f"{name}={given!r:.80}; leave it out, or take collector 'host'"
-            raise ValueError(f"{_WHERE} `experience` without `{name}`; got {got}")
+            remedy = "leave it out"
+            if name == "sequence_length":
+                remedy = (
+                    "take an agent of transitions, or collector 'host' of `Trainer`"
+                )
+            raise ValueError(
+                f"{fault} `experience` without `{name}`; got {name}={given!r:.80}; "
+                f"{remedy}"
+            )

@@ -1,6 +1,6 @@
 """Episodes of compiled environments, played in a graph by one replica or several."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -117,6 +117,14 @@ def rollout(
     return begun, tf.nest.pack_sequence_as(row, stacked)
 
 
+def shapes_of(function: Callable[[], Any]) -> Any:
+    """Returns zeros like what a function returns, without computing it."""
+    graph = tf.function(function, autograph=False).get_concrete_function()
+    return tf.nest.map_structure(
+        lambda x: tf.zeros(x.shape, x.dtype), graph.structured_outputs
+    )
+
+
 def kinds_of(env: protocol.CompiledEnv) -> tuple[str, ...]:
     """Returns what `numbers_of` says of an environment, row by row."""
     parts = gym_checks.parts_of(env.observation_space)
@@ -203,8 +211,15 @@ def check_numbers(
             )
 
 
-def traced_update(agent: Any, experience: Any) -> tuple[Any, dict[str, tf.Tensor]]:
+def traced_update(
+    agent: Any, experience: Any, where: str
+) -> tuple[Any, dict[str, tf.Tensor]]:
     """Returns what `agent.update` does, in the graph that is being traced.
+
+    Args:
+        agent: what learns.
+        experience: from what.
+        where: whose run it is, for the message.
 
     Raises:
         TypeError: if the update makes Python numbers of tensors, which a graph cannot.
@@ -215,10 +230,13 @@ def traced_update(agent: Any, experience: Any) -> tuple[Any, dict[str, tf.Tensor
         # TensorFlow has no type of its own for these, but names what it was given.
         if "symbolic" not in str(error).lower():
             raise
+        beside = other = ""
+        if where == "Trainer":
+            beside, other = " beside `collector` 'compiled'", ", or collector 'host'"
         raise TypeError(
-            "`Trainer`: `agent` expected an `update` that can be traced beside "
-            "`collector` 'compiled', without `if`, `int()` or NumPy on tensors; got "
-            f"{error!s:.110}; take `tf.cond` or `tf.where`, or collector 'host'"
+            f"`{where}`: `agent` expected an `update` that can be traced{beside}, "
+            f"without `if`, `int()` or NumPy on tensors; got {error!s:.110}; take "
+            f"`tf.cond` or `tf.where`{other}"
         ) from error
 
 
