@@ -190,7 +190,7 @@ def test_agents_and_experience_that_do_not_fit_are_told(tmp_path):
         with pytest.raises(TypeError, match=match):
             running(tmp_path, experience=learned)
     make = functools.partial(compiled.make_compiled, "CartPole-v1")
-    match = "'compiled' expected `experience` without `sequence_length`; got .*'host'"
+    match = "expected `experience` without `sequence_length`; got .*'host'"
     with pytest.raises(ValueError, match=match):
         running(tmp_path, make_envs=make, collector="compiled")
     env = compiled.AutoReset(compiled.TimeLimit(compiled.CartPole(), 9))

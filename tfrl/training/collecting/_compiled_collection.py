@@ -444,12 +444,5 @@ def _check_experience(fault: str, learned: Any) -> None:
     for name in ("frame_stack", "prior_data", "sequence_length"):
         given = getattr(learned, name, None)
         if given is not None:
-            remedy = "leave it out"
-            if name == "sequence_length":
-                remedy = (
-                    "take an agent of transitions, or collector 'host' of `Trainer`"
-                )
-            raise ValueError(
-                f"{fault} `experience` without `{name}`; got {name}={given!r:.80}; "
-                f"{remedy}"
-            )
+            got = f"{name}={given!r:.80}; leave it out, or take collector 'host'"
+            raise ValueError(f"{fault} `experience` without `{name}`; got {got}")
