@@ -291,9 +291,9 @@ def test_an_update_that_cannot_be_traced_is_told_without_other_collectors(monkey
     with pytest.raises(
         TypeError, match="^`train_population`: `agent` .* traced, wit.*where`$"
     ):
-        # Where settings differ it is traced apart: an error within `tf.map_fn` leaves
-        # TensorFlow in a state in which no strategy can be entered.
-        grown(hyperparameters={"learning_rate": RATES[:2]})
+        grown()
+    with agent_examples.two_replicas().scope():  # which this leaves possible
+        assert tf.distribute.get_strategy().num_replicas_in_sync == 2
 
 
 def test_no_strategy_of_several_devices():

@@ -377,7 +377,12 @@ class _Members:
         zeros = numbers, tf.zeros([1, most, *rows], tf.bool), facts
         begun = members, episodes, *zeros
         specs = [tf.TensorSpec(x.shape[1:], x.dtype) for x in tf.nest.flatten(begun)]
-        leaves = tf.map_fn(one, tf.range(keys.shape[0]), fn_output_signature=specs)
+        scope = tf.compat.v1.get_variable_scope()
+        device = scope.caching_device
+        try:
+            leaves = tf.map_fn(one, tf.range(keys.shape[0]), fn_output_signature=specs)
+        finally:  # `map_fn` forgets to, and strategies refuse to begin
+            scope.set_caching_device(device)
         return tf.nest.pack_sequence_as(begun, leaves)
 
 
