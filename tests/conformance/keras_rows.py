@@ -335,7 +335,7 @@ SCHEDULES = {
         "iterations", 0.7, 0.3, 10
     ),
     "schedules.LinearScheduler": lambda: schedules.LinearScheduler(
-        "percent", [(0, 0.2), *PAIRS]
+        "percent", [(0, 0.2), (0.25, 1.3), (0.5, 0.7), (1.0, 0.1)]
     ),
     "schedules.StepScheduler": lambda: schedules.StepScheduler(
         "env_steps", PAIRS, warm_up_period=3, start=1

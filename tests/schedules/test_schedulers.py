@@ -313,8 +313,6 @@ MISTAKES = [
     ("ExponentialScheduler", ("percent", None, 0.5, 1), TypeError, "initial_value"),
     ("CyclicalScheduler", ("percent", 0, 1, 0.1, "cos"), ValueError, "switch_mode"),
     ("CyclicalScheduler", ("percent", 0.0, 1.0, 0), ValueError, "half_cycle_size"),
-    ("StepScheduler", ("env_steps", [(0, 1.0), (9, 2)]), ValueError, "schedule"),
-    ("StepScheduler", ("env_steps", [(-1, 1.0), (9, 2)]), ValueError, "schedule"),
     ("StepwiseLinearFunction", ((0, 1.0), (1, math.nan)), ValueError, "steps"),
     ("StepwiseLinearFunction", ((0, 1.0), [1, 2.0]), TypeError, "steps"),
     *(("ConstantScheduler", (x,), TypeError, "value") for x in ("1", True, None, 1j)),

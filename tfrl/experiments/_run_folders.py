@@ -11,13 +11,10 @@ from typing import Any, cast
 
 from tfrl import entry
 from tfrl._internal import arguments, durable, natural_sort
-from tfrl.saving import typed_json
 
 _METRICS = "metrics.csv"
 # Arguments by which functions that make environments take the name of one.
-_NAMES = "env_id", "game", "env"
-# Those that say nothing else about what is to be done in it.
-_NO_TASK = *_NAMES, "vectorization"
+NAMES = "env_id", "game", "env"
 
 
 def runs_in(where: str, folder: str | os.PathLike[str]) -> list[pathlib.Path]:
@@ -129,9 +126,9 @@ def environment_of(run: pathlib.Path) -> str | None:
         run: its folder.
     """
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-        record = _record_of(run)
+        record = run_record(run)
         make_envs = record["arguments"]["make_envs"]
-        for key in _NAMES:
+        for key in NAMES:
             if (found := _named(key, make_envs.get(key))) is not None:
                 return found
         # What was made by other functions may have been registered.
@@ -145,23 +142,12 @@ def environment_of(run: pathlib.Path) -> str | None:
     return None if told is None else _named(told[1], told[3])
 
 
-def environment_arguments_of(run: pathlib.Path) -> dict[str, str]:
-    """Returns what else a run makes its environments with, as text, where it is told.
+def run_record(run: pathlib.Path) -> dict[str, Any]:
+    """Returns what a run keeps of itself; nothing of one that keeps nothing.
 
     Args:
         run: its folder.
     """
-    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-        given = typed_json.from_json(
-            json.dumps(_record_of(run)["arguments"]["make_envs"])
-        )
-        told = {name: x for name, x in given.items() if name[0] != "="}
-        return {name: repr(x) for name, x in told.items() if name not in _NO_TASK}
-    return {}
-
-
-def _record_of(run: pathlib.Path) -> dict[str, Any]:
-    """What a run keeps of itself; nothing of one that keeps nothing."""
     with contextlib.suppress(OSError, ValueError):
         text = (run / "run.json").read_text("utf-8")
         return cast(dict[str, Any], json.loads(text)["manifest"]["run"])

@@ -1,5 +1,6 @@
 """Which of several methods is better, as far as their runs can tell."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -13,8 +14,12 @@ import rich.table
 
 from tfrl._internal import checks
 from tfrl.experiments import _plots, _run_folders, measuring
+from tfrl.saving import typed_json
 from tfrl.summaries import improvement, run_log
 from tfrl.summaries.plotting import mean_curve
+
+# Arguments of environments that say nothing else about what is to be done in them.
+_NO_TASK = *_run_folders.NAMES, "vectorization"
 
 
 class Scores(NamedTuple):
@@ -231,12 +236,22 @@ def _scores(
     return Scores(name, *counted, middle, low, high, tuple(notes))
 
 
+def _environment_arguments(run: pathlib.Path) -> dict[str, str]:
+    """What else a run makes its environments with, as text, where it is told."""
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        record = _run_folders.run_record(run)["arguments"]["make_envs"]
+        given = typed_json.from_json(json.dumps(record))
+        told = {name: x for name, x in given.items() if name[0] != "="}
+        return {name: repr(x) for name, x in told.items() if name not in _NO_TASK}
+    return {}
+
+
 def _unlike_environments(groups: Mapping[str, Sequence[pathlib.Path]]) -> list[str]:
     """A line for each argument that runs make their environments with differently."""
     told: dict[str, dict[str, list[str]]] = {}
     for name, runs in groups.items():
         for run in runs:
-            for key, text in _run_folders.environment_arguments_of(run).items():
+            for key, text in _environment_arguments(run).items():
                 names = told.setdefault(key, {}).setdefault(text, [])
                 names += [name] if name not in names else []
     return [

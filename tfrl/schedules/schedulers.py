@@ -125,15 +125,15 @@ class StepScheduler(Scheduler):
     Args:
         progress_type: as in `Scheduler`.
         schedule: pairs (p, v): where a stretch ends, and the value until then. Ends
-            ascend, the first of several from above 0; a later stretch without length
-            is never in effect.
+            ascend; a stretch without length, such as a first one until 0, is never in
+            effect.
         warm_up_period: length of the warm-up, at least 0.
         start: where it begins, at least 0.
 
     Raises:
         TypeError: if `schedule` is not made of pairs of numbers.
-        ValueError: if ends descend, the first of several is 0, a number is not finite
-            or negative, or the warm-up does not end before the first stretch.
+        ValueError: if ends descend, a number is not finite or negative, or the warm-up
+            does not end before the first stretch.
 
     Example:
         >>> rate = StepScheduler("iterations", [(10, 1.0), (20, 0.5)], warm_up_period=4)
@@ -149,12 +149,6 @@ class StepScheduler(Scheduler):
     def __post_init__(self) -> None:
         pairs = _checked_pairs(self)
         _schedule.check_numbers(self, "warm_up_period", "start", low=0.0)
-        if len(pairs) > 1 and pairs[0][0] <= 0:
-            raise ValueError(
-                "`StepScheduler`: `schedule` expected a first stretch that ends after "
-                f"0, or is never in effect; got {checks.shown(self.schedule)}; each "
-                "pair says until when its value holds"
-            )
         end = self.start + self.warm_up_period
         if end > 0 and not end < pairs[0][0]:
             raise ValueError(
