@@ -194,7 +194,9 @@ def _check_network(config: Any) -> None:
     )
     object.__setattr__(config, "hidden_units", units)
     feedforward.check_activation(where, config.activation)
-    known = (None, *recurrent.CELLS, "own")
+    known: tuple[Any, ...] = (*recurrent.CELLS, "own")
+    if getattr(type(config), "memory", None) is None:
+        known = (None, *known)
     checks.check_one_of(where, "memory", getattr(config, "memory", None), known)
     for name in ("memory_units", "noise_steps"):
         if getattr(config, name, None) is not None:

@@ -406,6 +406,14 @@ def test_sequences_of_a_store_are_what_it_learns_from():
     assert (~drawn.data.valid).any()
 
 
+def test_states_of_another_precision_are_taken():
+    sample, agent = make_sample(), make_agent()
+    half = sample.data.states.astype(np.float16)
+    _, info = agent.update(bad_sample(states=half))
+    _, same = agent.update(bad_sample(states=half.astype(np.float32)))
+    np.testing.assert_array_equal(info["priorities"], same["priorities"])
+
+
 def bad_sample(**changes):
     sample = make_sample()
     return sample._replace(data=sample.data._replace(**changes))
@@ -435,6 +443,12 @@ def test_what_does_not_fit_is_told():
     short = tf.nest.map_structure(lambda x: x[:, :, :BURN_IN], data)
     with pytest.raises(ValueError, match="sequences of more than `burn_in` = 2 steps"):
         agent.update(sample._replace(data=short))
+    late = np.ones(data.valid.shape, bool)
+    late[0, 3, : BURN_IN + 1] = False  # as where `Sequences` has a longer burn-in
+    with pytest.raises(
+        ValueError, match=f"{where} sequences whose step 2, the first b"
+    ):
+        agent.update(bad_sample(valid=late))
     match = "`DQN.update`: `sample` expected a Sample of Transitions"
     plain = dqn.DQN(hidden_units=(8,)).create(BOX, S.Discrete(N_ACTIONS))
     with pytest.raises(TypeError, match=match):
@@ -444,8 +458,8 @@ def test_what_does_not_fit_is_told():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"memory": None}, "`memory` expected one of"),
-        ({"memory": "rnn"}, "`memory` expected one of"),
+        ({"memory": None}, "`memory` expected one of .'gru', 'lstm', 'own'.; got None"),
+        ({"memory": "rnn"}, "`memory` expected one of .'gru', 'lstm', 'own'.; got 'r"),
         ({"memory_units": 0}, "`memory_units` expected"),
         ({"gamma": 1.5}, "`gamma` expected"),
         ({"eta": -0.1}, "`eta` expected"),

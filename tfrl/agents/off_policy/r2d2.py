@@ -42,7 +42,8 @@ class R2D2(dqn.QLearning):
         eta * max_t |y[t] - Q[t](a[t])| + (1 - eta) * mean_t |y[t] - Q[t](a[t])|
 
     Take `tfrl.training.Replayed(sequence_length=L, burn_in=..., sampler="prioritized")`
-    for the experience.
+    for the experience; without any, a trainer draws uniformly, with L of 40 and a
+    `burn_in` of 20.
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
@@ -100,8 +101,6 @@ class R2D2(dqn.QLearning):
     def __post_init__(self) -> None:
         super().__post_init__()
         where = type(self).__name__
-        known = (*recurrent.CELLS, "own")
-        checks.check_one_of(where, "memory", self.memory, known)
         for name in ("gamma", "eta"):
             checks.check_within(where, name, getattr(self, name), 0.0, 1.0)
         if self.rescaling is not None:
@@ -127,7 +126,7 @@ class R2D2(dqn.QLearning):
                 of all choices, `[B, n]`, and the new memory; see
                 `tfrl.policies.RecurrentPolicy.create`.
             burn_in: how many steps of each sequence only warm up the memory; a trainer
-                gives that of `Replayed`.
+                gives that of `Replayed`, a loop of your own that of `Sequences`.
 
         Returns:
             An untrained `R2D2Agent`.
@@ -205,8 +204,16 @@ class R2D2Agent(dqn.DQNAgent):
                 f"`{where}`: `sample` expected `states` of shape {[*asked]}, what the "
                 f"policy remembered before each step; got {got}; keep it in the replay"
             )
+        begun = data.valid[..., self.burn_in]
+        if not (tf.is_tensor(begun) or begun.all()):
+            raise ValueError(
+                f"`{where}`: `sample` expected sequences whose step {self.burn_in}, "
+                f"the first behind `burn_in` = {self.burn_in}, is valid; got padding "
+                "there; give `create` the `burn_in` of `Sequences`"
+            )
         # The others follow.
-        return data._replace(states=states[..., 0, :], log_probs=()), weights
+        first = tf.cast(states[..., 0, :], tf.float32)
+        return data._replace(states=first, log_probs=()), weights
 
     def _compared(
         self, state: Any, params: Any, target: Any, rows: Any, chance: Any
