@@ -448,6 +448,8 @@ def test_choices_outside_of_the_space_are_refused(space, wrong):
         node.update(observations, ended)
     with pytest.raises(ValueError, match=f"Distillation.bonuses`: {match}"):
         node.bonuses(observations)
+    with pytest.raises(ValueError, match=r"elements of .*; got [^r]*; give"):
+        node.bonuses(wrong)
     # Rows that are not learned from may hold anything.
     valid = np.ones((T, N), bool)
     valid[2, 1] = False

@@ -376,7 +376,8 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
             if valid is not None:
                 wrong &= valid.numpy()
             for row in np.argwhere(wrong)[:1]:
-                got = f"{values[tuple(row)]} in row {row.tolist()}"
+                place_in = f" in row {row.tolist()}" if row.size else ""
+                got = f"{values[tuple(row)]}{place_in}"
                 raise ValueError(
                     f"`{where}`: `observations{place}` expected elements of {space}; "
                     f"got {got}; give what the space can hold"
@@ -402,7 +403,9 @@ def check_network(where: str, network: Any) -> None:
     if is_fit and not isinstance(network, type):
         try:
             inspect.signature(network).bind(None)
-        except (TypeError, ValueError):
+        except ValueError:  # one of C, which does not tell
+            pass
+        except TypeError:
             is_fit = False
     if not is_fit:
         raise checks.wrong_type(where, "network", network, _NETWORK)
