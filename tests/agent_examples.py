@@ -43,8 +43,7 @@ def batch_of(space, *outer, seed=0, center=3.0):
         return rng.normal(center, 2.0, (*outer, *space.shape)).astype(space.dtype)
     high = {S.Discrete: "n", S.MultiDiscrete: "nvec"}.get(type(space))
     high = 2 if high is None else getattr(space, high)
-    found = rng.integers(0, high, (*outer, *space.shape))
-    return (found + getattr(space, "start", 0)).astype(space.dtype)
+    return rng.integers(0, high, (*outer, *space.shape)).astype(space.dtype)
 
 
 def trajectory_of(observation_space, action_space, n_steps, n_envs, seed=0):

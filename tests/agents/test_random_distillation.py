@@ -34,7 +34,10 @@ def linear(space):
 def seen(seed=0, space=BOX, n_steps=T):
     rng = np.random.default_rng(seed)
     outer = n_steps, N
-    return batch_of(space, *outer, seed=seed), rng.random(outer) < 0.3
+    observations, ended = batch_of(space, *outer, seed=seed), rng.random(outer) < 0.3
+    if isinstance(space, S.Discrete):
+        observations += space.start
+    return observations, ended
 
 
 class Twin:
