@@ -1,5 +1,7 @@
 """Tests of `tfrl.agents.random_distillation`: the formulas, and all it is shown."""
 
+import re
+
 import gymnasium as gym
 import keras
 import numpy as np
@@ -32,7 +34,10 @@ def linear(space):
 def seen(seed=0, space=BOX, n_steps=T):
     rng = np.random.default_rng(seed)
     outer = n_steps, N
-    return batch_of(space, *outer, seed=seed), rng.random(outer) < 0.3
+    observations, ended = batch_of(space, *outer, seed=seed), rng.random(outer) < 0.3
+    if isinstance(space, S.Discrete):
+        observations += space.start
+    return observations, ended
 
 
 class Twin:
@@ -103,6 +108,44 @@ def test_two_updates_are_what_the_formulas_say():
     errors = ((shown @ (twin.g[0] - twin.f[0]) + twin.g[1] - twin.f[1]) ** 2).mean(-1)
     expected = np.minimum(errors / np.std(twin.returns), 10.0)
     np.testing.assert_allclose(node.bonuses(rows), expected, rtol=1e-3, atol=1e-5)
+
+
+def unknown(value, place, space=BOX):
+    observations, ended = seen(space=space)
+    leaf = observations if space is BOX else observations["place"]
+    leaf[place][-1] = value
+    ended[place] = False
+    return observations, ended
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("space", [BOX, S.Dict(image=IMAGES, place=BOX)])
+def test_what_is_not_finite_is_passed_over(value, space):
+    start, place = create(space, n_minibatches=2), (2, 1)
+    given, valid = unknown(value, place, space), np.ones((T, N), bool)
+    valid[place] = False
+    node, info = start.update(*given)
+    # As if that row were invalid, in every part of it.
+    assert_close((node, info), start.update(*given, valid))
+    assert info["bonuses"][place] == 0.0 and info["bonus_mean"] > 0.0
+    one = tf.nest.map_structure(lambda x: x[place], given[0])
+    assert node.bonuses(one) == 0.0
+    assert (np.delete(node.bonuses(given[0]), place[0] * N + place[1]) > 0.0).all()
+    _, info = node.update(*seen(1, space))
+    assert all(np.isfinite(x).all() for x in info.values())
+    # A graph takes no pieces.
+    update = tf.function(lambda *given: start.update(*given)[1])
+    found = update(*tf.nest.map_structure(tf.constant, given))
+    assert_close(found, start.update(*given)[1], rtol=1e-4, atol=1e-6)
+
+
+def test_an_end_counts_where_what_was_observed_is_not_finite():
+    observations, ended = unknown(np.nan, (T - 1, 1))
+    ended[:] = False
+    for end in (False, True):
+        ended[T - 1, 1] = end
+        node, _ = create().update(observations, ended)
+        assert (node.return_scale.running_returns[1] == 0.0) == end
 
 
 def test_the_target_stays_and_the_known_is_worth_less():
@@ -176,7 +219,7 @@ def test_images_are_whitened_by_pixels_and_learned_from_in_pieces():
     observations, ended = seen(space=IMAGES)
     observations[..., 0, 0, 0] = 7  # a pixel that says nothing
     learned, info = node.update(observations, ended)
-    shown = learned.whiten(observations).numpy() / 255.0
+    shown = learned.whiten(observations).numpy()
     flat = observations.astype(np.float64)
     expected = (flat - flat.mean((0, 1))) / np.sqrt(flat.var((0, 1)) + 1e-8)
     np.testing.assert_allclose(shown, np.clip(expected, -5.0, 5.0), atol=1e-4)
@@ -200,8 +243,13 @@ def test_two_replicas_learn_what_one_learns():
         assert_close((shared, info), (alone, expected), rtol=1e-4, atol=2e-6)
     with two_replicas().scope():
         match = r"n_minibatches` expected rows that 2 replicas share evenly; got 9"
+        match += r"; take one of \[1, 3, 4, 7\] for `n_minibatches`$"
         with pytest.raises(ValueError, match=match):
             create(n_minibatches=2).update(*seen())
+        for count in (1, 3, 4, 7):
+            create(n_minibatches=count).settings.n_rows("here", T, N)
+        with pytest.raises(ValueError, match=r"got 1; take fewer replicas$"):
+            create(n_minibatches=1).settings.n_rows("here", 1, 1)
 
 
 def test_what_is_saved_goes_on(tmp_path):
@@ -263,7 +311,17 @@ def test_networks_of_ones_own_repeat_and_are_shown_float32():
             "`observation_space` expected a Gymnasium space; got 3",
             {"space": 3},
         ),
-        (TypeError, "`space` expected Box|`observation_space`", {"space": S.Text(3)}),
+        (TypeError, "`observation_space` expected Box, Dis", {"space": S.Text(3)}),
+        (
+            TypeError,
+            "`observation_space` expected Box, Dis",
+            {"space": S.Text(3), "network": linear},
+        ),
+        (
+            ValueError,
+            "`observation_space` must have a number",
+            {"space": S.Box(0.0, 1.0, (0,))},
+        ),
         (TypeError, "`n_features` expected an int", {"n_features": 2.5}),
         (ValueError, "`n_minibatches` expected .*1", {"n_minibatches": 0}),
         (ValueError, "`n_epochs` expected .*1", {"n_epochs": 0}),
@@ -279,6 +337,16 @@ def test_networks_of_ones_own_repeat_and_are_shown_float32():
             {"network": lambda _: [keras.layers.Conv2D(2, 3), keras.layers.Dense(K)]},
         ),
         (TypeError, "`network` expected a function of the obs", {"network": 3}),
+        (
+            TypeError,
+            "`network` expected a function of the obs.* got <function",
+            {"network": lambda space, more: linear(space)},
+        ),
+        (
+            TypeError,
+            "`network` expected a function of the obs.* got <Sequential",
+            {"network": keras.Sequential([keras.layers.Dense(K)])},
+        ),
         (TypeError, "returns a pair of Keras models; got", {"network": lambda _: 3}),
         (
             ValueError,
@@ -293,7 +361,7 @@ def test_networks_of_ones_own_repeat_and_are_shown_float32():
     ],
 )
 def test_what_it_is_not_made_of_is_refused(error, words, options):
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match="`RandomNetworkDistillation.create`: .*" + words):
         create(**options)
 
 
@@ -315,5 +383,81 @@ def test_what_does_not_fit_is_refused():
             node.update(*given)
     with pytest.raises(ValueError, match=r"bonuses`: `observations` expected parts"):
         node.bonuses(observations[..., :2])
-    with pytest.raises(ValueError, match=r"must be one array; got dict"):
+    match = r"`RandomNetworkDistillation.bonuses`: `observations` expected one array, "
+    with pytest.raises(ValueError, match=match + r"of Box.*; got a dict of \['x'\]"):
         node.bonuses({"x": observations})
+    with pytest.raises(ValueError, match="`observations` expected a tensor"):
+        node.bonuses([[0.0, 1.0, 2.0], [0.0, 1.0]])
+    with pytest.raises(TypeError, match="`observations` expected a tensor"):
+        node.bonuses("far")
+
+
+def test_lists_are_observations_too():
+    node, _ = create().update(*seen())
+    rows = [[0.0, 1.0, 2.0], [3.0, 2.0, 1.0]]
+    np.testing.assert_array_equal(node.bonuses(rows), node.bonuses(np.array(rows)))
+    assert_close(node.whiten(rows), node.whiten(np.array(rows)))
+    observations, ended = seen(1)
+    given = observations.tolist(), ended.tolist()
+    assert_close(node.update(*given), node.update(observations, ended), rtol=1e-5)
+    node = create(S.Tuple([BOX, S.Discrete(2)]))
+    assert node.bonuses([rows, [0, 1]]).shape == (2,)
+
+
+NESTED = S.Dict(a=S.Tuple([BOX, S.Discrete(2)]), b=BOX)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"a": 1}, r"`observations` expected a dict of \['a', 'b'\]; got .* \['a'\]"),
+        (3, r"`observations` expected a dict of \['a', 'b'\]; got 3"),
+        ({"a": 1, "c": 2}, r"of \['a', 'b'\]; got a dict of \['a', 'c'\]"),
+        (
+            {"a": (1,), "b": 2},
+            r"`observations\['a'\]` expected a tuple of 2 parts; got",
+        ),
+        ({"a": 1, "b": 2}, r"`observations\['a'\]` expected a tuple of 2 parts; got 1"),
+        (
+            {"a": ({"x": 1}, 1), "b": 2},
+            r"`observations\['a'\]\[0\]` expected one array, of Box.* \['x'\]",
+        ),
+    ],
+)
+def test_other_parts_than_those_of_the_space_are_refused(given, words):
+    node = create(NESTED)
+    for name in ("bonuses", "whiten"):
+        match = f"`RandomNetworkDistillation.{name}`: .*{words}"
+        with pytest.raises(ValueError, match=match):
+            getattr(node, name)(given)
+
+
+@pytest.mark.parametrize(
+    ("space", "wrong"),
+    [
+        (S.Discrete(4, start=1), 0),
+        (S.Discrete(4, start=1), 77),
+        (S.MultiDiscrete([2, 3]), [1, 3]),
+        (S.MultiDiscrete([2, 3]), [-1, 0]),
+    ],
+)
+def test_choices_outside_of_the_space_are_refused(space, wrong):
+    node, (observations, ended) = create(space), seen(space=space)
+    node.update(observations, ended)
+    observations[2, 1] = wrong
+    match = rf"`observations` expected elements of {re.escape(str(space))}; got "
+    match += rf"{re.escape(str(np.array(wrong)))} in row \[2, 1\]"
+    with pytest.raises(ValueError, match=f"Distillation.update`: {match}"):
+        node.update(observations, ended)
+    with pytest.raises(ValueError, match=f"Distillation.bonuses`: {match}"):
+        node.bonuses(observations)
+    with pytest.raises(ValueError, match=r"elements of .*; got [^r]*; give"):
+        node.bonuses(wrong)
+    # Rows that are not learned from may hold anything.
+    valid = np.ones((T, N), bool)
+    valid[2, 1] = False
+    assert node.update(observations, ended, valid)[1]["bonuses"][2, 1] == 0.0
+    for kind in (np.float32, bool):
+        match = rf"expected integers, as elements of .* got {np.dtype(kind).name}"
+        with pytest.raises(TypeError, match=match):
+            node.update(observations.astype(kind), ended)

@@ -367,6 +367,73 @@ def test_a_macro_of_an_overridden_binding_alone_is_used(file, made):
     configs.check_all_used()
 
 
+INSTEAD = ["collect.a = @make_agent()", "make_agent.optimizer = @make_optimizer()"]
+INSTEAD += ["make_agent.hidden = (1, %size)", "size = 7", "make_optimizer.rate = %fast"]
+INSTEAD += ["fast = 0.5", "Dense.units = 4"]
+
+
+@pytest.mark.parametrize(
+    "bindings",
+    [
+        ["collect.a = 1"],
+        ["collect.a = @Dense()"],
+        ["make_agent.rate = 1.0", "collect.a = 1"],
+        ["train/make_agent.rate = 1.0", "collect.a = 1"],
+        ["collect.a = @make_optimizer()"],
+        ["collect.a = @make_agent", "collect.a = 1"],
+        ["collect.a = %size"],
+    ],
+    ids=lambda x: x[0],
+)
+def test_what_only_an_overridden_binding_refers_to_is_used(bindings, made):
+    configs.parse(bindings=[*INSTEAD, *bindings])
+    found = made["collect"]()
+    made["Dense"]()
+    configs.check_all_used()
+    assert configs.inoperative_config_str() == ""
+    # What a run keeps is read back without it.
+    kept = [x for x in configs.operative().splitlines() if x and x[0] != "#"]
+    configs.parse(bindings=kept)
+    again = made["collect"]()
+    if not isinstance(found["a"], keras.layers.Layer):
+        assert again == found
+    made["Dense"]()
+    configs.check_all_used()
+
+
+TOLD = {
+    "elsewhere": ["collect.n_steps = @make_agent"],
+    "elsewhere, scoped": ["collect.n_steps = @train/make_agent"],
+    "by a macro": ["collect.n_steps = %one", "one = @make_agent"],
+    "by what is not used": ["Node.size = @make_agent()"],
+}
+
+
+@pytest.mark.parametrize("bindings", TOLD.values(), ids=list(TOLD))
+def test_what_is_referred_to_elsewhere_must_be_used(bindings, made):
+    configs.parse(bindings=[*INSTEAD, *bindings, "collect.a = 1"])
+    made["collect"]()
+    made["Dense"]()
+    with pytest.raises(ValueError, match="got unused") as error:
+        configs.check_all_used()
+    for name in ("make_agent.optimizer", "make_optimizer.rate", "fast", "size"):
+        assert f"`{name} = " in str(error.value)
+
+
+def test_what_is_used_by_others_must_be_used_wholly(made):
+    told = ["train/make_optimizer.clip = False", "Node.size = 2", "collect.a = 1"]
+    configs.parse(bindings=[*INSTEAD, *told])
+    for name in ("collect", "Dense", "make_optimizer"):
+        made[name]()
+    with pytest.raises(ValueError, match="got unused") as error:
+        configs.check_all_used()
+    assert str(error.value).endswith(
+        "bindings:8: `train/make_optimizer.clip = False`; bindings:9: `Node.size = 2`"
+    )
+    with pytest.raises(ValueError, match="expected a parameter for `make_agent.had"):
+        configs.parse(bindings=[*INSTEAD, "make_agent.had = 3", "collect.a = 1"])
+
+
 def test_a_macro_that_no_overridden_binding_reads_is_told(made):
     configs.parse(bindings=["alone = 1", "collect.n_steps = 2", "collect.n_steps = 3"])
     made["collect"]()

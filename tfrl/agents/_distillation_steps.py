@@ -11,6 +11,8 @@ from tfrl.core import random
 
 # The greatest bonus there is.
 _MOST = 10.0
+# Bound of whitened observations.
+_WHITENED = 5.0
 EPSILON = 1e-8
 
 
@@ -49,28 +51,68 @@ def folded(nest: Any, n_axes: int) -> Any:
     return tf.nest.map_structure(lambda x: tf.reshape(x, [-1, *x.shape[n_axes:]]), nest)
 
 
-def _features(state: train_state.TrainState, whitened: Any, params: Any = None) -> Any:
-    found = state(whitened, params=params, training=False)
-    return tf.cast(found, tf.float32)
+def whitened(node: Any, observations: Any) -> Any:
+    """Observations `[..., *shape]` by the moments of a distillation; choices stay."""
+    leaves = [
+        tf.cast(kept.normalize(leaf, _WHITENED, EPSILON), tf.float32) if kept else leaf
+        for kept, leaf in zip(
+            node.observation_moments, tf.nest.flatten(observations), strict=True
+        )
+    ]
+    return tf.nest.pack_sequence_as(observations, leaves)
+
+
+def _features(
+    node: Any, state: train_state.TrainState, rows: Any, params: Any = None
+) -> Any:
+    """What a network of a distillation makes of whitened rows, `[R, n]`."""
+    scales = node.settings.scales
+    leaves = zip(tf.nest.flatten(rows), scales, strict=True)
+    inputs = [leaf if scale == 1.0 else leaf * scale for leaf, scale in leaves]
+    inputs = tf.nest.pack_sequence_as(rows, inputs)
+    return tf.cast(state(inputs, params=params, training=False), tf.float32)
+
+
+def _known(observations: Any, valid: tf.Tensor) -> tuple[Any, tf.Tensor]:
+    """Observations with zeros in rows not to be learned from, and where others are.
+
+    Rows that are invalid, or have a NaN or an infinite number in any part. What they
+    hold must not become NaN, whatever it is multiplied by.
+    """
+    outer = valid.shape.rank
+    leaves = tf.nest.flatten(observations)
+    for leaf in leaves:
+        if leaf.dtype.is_floating:
+            axes = [*range(outer, leaf.shape.rank)]
+            valid &= tf.reduce_all(tf.math.is_finite(leaf), axes)
+
+    def cleared(leaf: tf.Tensor) -> tf.Tensor:
+        if not leaf.dtype.is_floating:
+            return leaf
+        shape = [*valid.shape, *[1] * (leaf.shape.rank - outer)]
+        return tf.where(tf.reshape(valid, shape), leaf, tf.zeros_like(leaf))
+
+    return tf.nest.map_structure(cleared, observations), valid
 
 
 def _said(node: Any, rows: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Features by the target, `[R, n]`, and the predictor's errors, `[R]`."""
-    whitened = node.whiten(rows)
-    features = _features(node.target, whitened)
-    differences = _features(node.predictor, whitened) - features
+    shown = whitened(node, rows)
+    features = _features(node, node.target, shown)
+    differences = _features(node, node.predictor, shown) - features
     return features, tf.reduce_mean(tf.square(differences), axis=-1)
 
 
 def _bonuses(node: Any, rows: Any) -> tf.Tensor:
+    rows, known = _known(rows, tf.ones(tf.nest.flatten(rows)[0].shape[:1], tf.bool))
     spread = tf.sqrt(node.return_scale.moments.variance + EPSILON)
     scaled = tf.cast(_said(node, rows)[1], tf.float64) / spread
-    return tf.cast(tf.minimum(scaled, _MOST), tf.float32)
+    return tf.where(known, tf.cast(tf.minimum(scaled, _MOST), tf.float32), 0.0)
 
 
-def _seen(node: Any, observations: Any, valid: tf.Tensor) -> Any:
+def _seen(node: Any, observations: Any, known: tf.Tensor) -> Any:
     """The node whose moments have seen observations too, `[T, N, *shape]`."""
-    weights = tf.cast(valid, tf.float64)
+    weights = tf.cast(known, tf.float64)
 
     def updated(kept: Any, leaf: tf.Tensor) -> Any:
         if not kept or leaf.shape.rank < 5:
@@ -88,24 +130,25 @@ def _seen(node: Any, observations: Any, valid: tf.Tensor) -> Any:
 
 
 def _prepare(
-    node: Any, observations: Any, ended: Any, valid: Any, said: Any = None
+    node: Any, observations: Any, ended: Any, valid: Any, known: Any, said: Any = None
 ) -> tuple[Any, Plan, Progress]:
     """The node with moments, and all that the gradient steps need."""
     settings = node.settings
     if said is None:
-        node = _seen(node, observations, valid)
+        node = _seen(node, observations, known)
         observations = folded(observations, 2)
         said = _said(node, observations)
     features, errors = said
+    # An end counts even where what was observed there does not.
     scale, bonuses = node.return_scale(
-        tf.reshape(errors, valid.shape),
+        tf.where(known, tf.reshape(errors, known.shape), np.nan),
         *(ended, valid),
         gamma=settings.gamma,
         clip=_MOST,
         epsilon=EPSILON,
     )
-    bonuses = tf.where(valid, bonuses, 0.0)
-    weights = tf.reshape(tf.cast(valid, tf.float32), [-1])
+    bonuses = tf.where(known, bonuses, 0.0)
+    weights = tf.reshape(tf.cast(known, tf.float32), [-1])
     mean = tf.reduce_sum(bonuses) / tf.maximum(tf.reduce_sum(weights), 1.0)
     n_rows, n_epochs = weights.shape[0], settings.n_epochs
     size = settings.n_rows("update", *valid.shape)
@@ -132,7 +175,7 @@ def _advance(node: Any, plan: Plan, progress: Progress, until: Any) -> Progress:
 
         def loss_fn(state: Any, params: Any, part: Any) -> tuple[tf.Tensor, dict]:
             observations, features, weights = part
-            found = _features(state, node.whiten(observations), params)
+            found = _features(node, state, whitened(node, observations), params)
             errors = tf.reduce_mean(tf.square(found - features), axis=-1)
             loss = tf.reduce_sum(weights * errors) / weight
             return loss, {"loss": loss}
@@ -181,23 +224,15 @@ def update(
     Returns:
         The new node, and the info.
     """
-
-    def known(leaf: tf.Tensor) -> tf.Tensor:
-        # What invalid rows hold must not become NaN, whatever it is multiplied by.
-        if not leaf.dtype.is_floating:
-            return leaf
-        shape = [*valid.shape, *[1] * (leaf.shape.rank - 2)]
-        return tf.where(tf.reshape(valid, shape), leaf, tf.zeros_like(leaf))
-
-    observations = tf.nest.map_structure(known, observations)
+    observations, known = _known(observations, valid)
+    given = node, observations, ended, valid, known
     if work.is_brief or not tf.executing_eagerly():
-        given = node, observations, ended, valid
         return replicated.run_update(_compiled_update, *given)
-    return _update_in_pieces(work, node, observations, ended, valid)
+    return _update_in_pieces(work, *given)
 
 
-def _update(node: Any, observations: Any, ended: Any, valid: Any) -> tuple[Any, dict]:
-    node, plan, progress = _compiled_prepare(node, observations, ended, valid)
+def _update(node: Any, *given: Any) -> tuple[Any, dict]:
+    node, plan, progress = _compiled_prepare(node, *given)
     progress = _advance(node, plan, progress, plan.order.shape[0])
     return _finished(node, plan, progress)
 
@@ -206,7 +241,12 @@ _compiled_update = replicated.compiled_update(_update)
 
 
 def _update_in_pieces(
-    work: replicated.Work, node: Any, observations: Any, ended: Any, valid: Any
+    work: replicated.Work,
+    node: Any,
+    observations: Any,
+    ended: Any,
+    valid: Any,
+    known: Any,
 ) -> tuple[Any, dict]:
     """The same by calls that take a fraction of a second each."""
     n_steps, n_envs = valid.shape
@@ -214,7 +254,7 @@ def _update_in_pieces(
     size = max(1, n_rows // n_envs)
     for start in range(0, n_steps, size):
         part = tf.nest.map_structure(
-            lambda x, start=start: x[start : start + size], (observations, valid)
+            lambda x, start=start: x[start : start + size], (observations, known)
         )
         node = replicated.run_alone(_compiled_seen, node, *part)
     rows = folded(observations, 2)
@@ -233,7 +273,7 @@ def _update_in_pieces(
     ]
     said = tuple(tf.concat(x, axis=0)[:n_all] for x in zip(*pieces, strict=True))
     node, plan, progress = replicated.run_alone(
-        _compiled_prepare, node, rows, ended, valid, said
+        _compiled_prepare, node, rows, ended, valid, known, said
     )
     progress = replicated.in_pieces(
         work,

@@ -1,6 +1,7 @@
 """Random network distillation: bonuses for observations that were seldom seen."""
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
@@ -8,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, keras_seeds
+from tfrl._internal import checks, gym_checks, keras_seeds
 from tfrl.agents import (
     _distillation_steps,
     gradient_transforms,
@@ -19,12 +20,11 @@ from tfrl.core import pytree, random, spaces
 from tfrl.policies import feedforward, networks
 from tfrl.stats import moments
 
-# Bound of whitened observations.
-_WHITENED = 5.0
 # The encoder of images divides by it, which is of no use to whitened ones.
 _PIXEL = 255.0
 # Seeds of the two networks, apart from those of an agent's.
 _SEEDS = 1_000, 2_000
+_NETWORK = "a function of the observation space that returns a pair of Keras models"
 
 
 class Settings(NamedTuple):
@@ -36,7 +36,6 @@ class Settings(NamedTuple):
         share: of the rows of an update that the predictor learns from.
         n_epochs: passes over as many rows, drawn anew for each.
         n_minibatches: gradient steps of a pass.
-        shapes: of the leaves of an observation.
         scales: what whitened leaves are multiplied by for the networks.
     """
 
@@ -45,7 +44,6 @@ class Settings(NamedTuple):
     share: float
     n_epochs: int
     n_minibatches: int
-    shapes: tuple[tuple[int, ...], ...]
     scales: tuple[float, ...]
 
     def n_rows(self, where: str, n_steps: int, n_envs: int) -> int:
@@ -66,9 +64,16 @@ class Settings(NamedTuple):
                 f"environments = {n_learned}; got {self.n_minibatches}; take fewer, or "
                 "more steps"
             )
-        size = n_learned // self.n_minibatches
-        name = "share * steps * environments / n_minibatches"
-        replicated.check_rows(where, name, size)
+        size, count = n_learned // self.n_minibatches, replicated.n_replicas()
+        if size % count:
+            fit = [x for x in range(1, n_learned + 1) if n_learned // x % count == 0]
+            near = sorted(fit, key=lambda x: abs(x - self.n_minibatches))[:4]
+            todo = f"take one of {sorted(near)} for `n_minibatches`"
+            raise ValueError(
+                f"`{where}`: `share * steps * environments / n_minibatches` expected "
+                f"rows that {count} replicas share evenly; got {size}; "
+                f"{todo if near else 'take fewer replicas'}"
+            )
         return size
 
 
@@ -86,6 +91,10 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
     become one-hot as they are. Errors are divided by the spread of the returns R that
     they add up to.
 
+    Observations with a NaN or an infinite number in any part are passed over like
+    invalid ones: they get no bonus, nothing is learned from them, and R goes on as if
+    they had not been, but for an end of the episode there.
+
     Make one with `create`. It needs no agent: whatever collects trajectories can add
     its bonuses to rewards. `tfrl.agents.RND` does so for agents that learn from
     trajectories.
@@ -102,6 +111,7 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
             `tf.nest` order, `()` for choices.
         return_scale: `tfrl.stats.ReturnScale` of R.
         rng: int32 `[2]`, seed of the minibatches to come.
+        observation_space: of one environment.
         settings: how the predictor learns.
 
     Example:
@@ -129,6 +139,7 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
     observation_moments: tuple[Any, ...]
     return_scale: moments.ReturnScale
     rng: tf.Tensor
+    observation_space: gym.Space = pytree.nonpytree_field()
     settings: Settings = pytree.nonpytree_field()
 
     @classmethod
@@ -167,7 +178,8 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
             share: of the rows of an update that the predictor learns from, drawn anew
                 for each pass.
             n_epochs: passes over them.
-            n_minibatches: gradient steps of a pass.
+            n_minibatches: gradient steps of a pass, each of as many rows; the few that
+                are left over, other ones in each pass, are not learned from in it.
             seed: of weights and minibatches.
 
         Returns:
@@ -185,7 +197,7 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
             where, "observation_space", observation_space, gym.Space, kind
         )
         counts = {"n_features": n_features, "n_epochs": n_epochs}
-        counts |= {"n_minibatches": n_minibatches}
+        counts |= {"n_minibatches": n_minibatches, "n_envs": n_envs}
         for name, count in counts.items():
             checks.check_whole_number(where, name, count, low=1)
         checks.check_positive(where, "learning_rate", learning_rate)
@@ -197,6 +209,7 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
         return_scale = moments.ReturnScale.create(n_envs)
         rng = random.checked_seed(where, seed)
         if network is None:
+            networks.check_space(where, observation_space)
             made = [
                 networks.ActionValues.for_space(
                     *(observation_space, n_features, False, each, activation),
@@ -223,10 +236,10 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
             ),
             return_scale=return_scale,
             rng=random.split_seed(rng, 2)[1],
+            observation_space=observation_space,
             settings=Settings(
                 *(float(learning_rate), float(gamma), float(share)),
                 *(n_epochs, n_minibatches),
-                tuple(x.shape for x in leaves),
                 tuple(scales),
             ),
         )
@@ -238,13 +251,16 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
             observations: nest of `[..., *shape]`.
 
         Returns:
-            float32 `[...]`, between 0 and 10.
+            float32 `[...]`, between 0 and 10; 0 for those that are not finite.
 
         Raises:
-            ValueError: if the parts are not those of the space.
+            TypeError: if choices are no integers.
+            ValueError: if the parts are not those of the space, or choices that are
+                known are outside of it.
         """
         place = f"{type(self).__name__}.bonuses"
         observations, outer = self._checked(place, observations)
+        self._check_choices(place, observations)
         rows = _distillation_steps.folded(observations, len(outer))
         found = replicated.run_alone(
             _distillation_steps.compiled_bonuses, self._lent(), rows
@@ -266,7 +282,8 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
             ended: `[T, N]` bool, whether the episode ended there, by a true end or by a
                 time limit.
             valid: `[T, N]` bool; rows where it is False are learned nothing from, and
-                get no bonus, whatever they hold. None for all.
+                get no bonus, whatever they hold. None for all. Rows that are not finite
+                are treated so, too.
 
         Returns:
             The new node, and an info: the `bonuses` float32 `[T, N]`, their
@@ -274,8 +291,10 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
             gradient steps.
 
         Raises:
-            ValueError: if shapes do not fit; if there are fewer rows than
-                `n_minibatches`, or the replicas cannot share a minibatch evenly.
+            TypeError: if choices are no integers.
+            ValueError: if shapes do not fit; if choices that are known are outside of
+                the space; if there are fewer rows than `n_minibatches`, or the replicas
+                cannot share a minibatch evenly.
         """
         where = f"{type(self).__name__}.update"
         observations, outer = self._checked(where, observations)
@@ -291,6 +310,7 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
                 f"{[*ended.shape]}"
             )
         size = self.settings.n_rows(where, *outer)
+        self._check_choices(where, observations, valid)
         learned, given = self._lent(), (observations, ended, valid)
         n_steps = self.settings.n_epochs * self.settings.n_minibatches
         work = replicated.Work((learned.target, learned.predictor), n_steps, size)
@@ -298,44 +318,70 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
         return learned._returned(self), info
 
     def whiten(self, observations: Any) -> Any:
-        """Returns observations as the networks are shown them.
+        """Returns observations as networks of one's own are shown them.
+
+        Those of tfrl are shown the pixels of images times 255, by which their encoder
+        divides.
 
         Args:
             observations: nest of `[..., *shape]`.
+
+        Returns:
+            Numbers and images as float32 in [-5, 5], choices as they are.
+
+        Raises:
+            TypeError: if choices are no integers.
+            ValueError: if the parts are not those of the space.
         """
-        parts = zip(
-            self.observation_moments,
-            self.settings.scales,
-            tf.nest.flatten(observations),
-            strict=True,
-        )
-        leaves = [
-            tf.cast(
-                kept.normalize(leaf, _WHITENED, _distillation_steps.EPSILON), tf.float32
-            )
-            * scale
-            if kept
-            else leaf
-            for kept, scale, leaf in parts
-        ]
-        return tf.nest.pack_sequence_as(observations, leaves)
+        observations, _ = self._checked(f"{type(self).__name__}.whiten", observations)
+        return _distillation_steps.whitened(self, observations)
 
     def _checked(self, where: str, observations: Any) -> tuple[Any, list[int]]:
         """Observations as tensors, and their axes in front of those of the space."""
-        leaves = [
-            checks.as_tensor(where, "observations", x, numeric=False)
-            for x in tf.nest.flatten(observations)
-        ]
+        observations = _nest_of(where, self.observation_space, observations)
+        leaves = tf.nest.flatten(observations)
         found = [[*x.shape] for x in leaves]
-        outer = found[0][: len(found[0]) - len(self.settings.shapes[0])]
-        wanted = [[*outer, *shape] for shape in self.settings.shapes]
-        if found != wanted:
+        spaces = _leaves_of(self.observation_space)
+        shapes = [each.shape for each in spaces]
+        outer = found[0][: len(found[0]) - len(shapes[0])]
+        if found != [[*outer, *shape] for shape in shapes]:
             raise ValueError(
                 f"`{where}`: `observations` expected parts of the shapes "
-                f"{[['...', *shape] for shape in self.settings.shapes]}, those of the "
+                f"{[['...', *shape] for shape in shapes]}, those of the "
                 f"observation space; got {found}"
             )
-        return tf.nest.pack_sequence_as(observations, leaves), outer
+        for space, leaf in zip(spaces, leaves, strict=True):
+            if _is_choice(space) and not leaf.dtype.is_integer:
+                kind = f"integers, as elements of {space}"
+                got = leaf.dtype.name
+                raise TypeError(
+                    f"`{where}`: `observations` expected {kind}; got {got}; cast them"
+                )
+        return observations, outer
+
+    def _check_choices(self, where: str, observations: Any, valid: Any = None) -> None:
+        """Raises a ValueError for choices in valid rows that the space lacks."""
+        leaves = tf.nest.flatten(observations)
+        if any(map(tf.is_symbolic_tensor, [*leaves, valid])):
+            return
+        for (place, space), leaf in zip(
+            gym_checks.parts_of(self.observation_space), leaves, strict=True
+        ):
+            if not _is_choice(space):
+                continue
+            values = leaf.numpy()
+            wrong = gym_checks.outside(space, values)
+            n_axes = values.ndim - len(space.shape)
+            wrong = np.any(wrong, axis=tuple(range(n_axes, values.ndim)))
+            if valid is not None:
+                wrong &= valid.numpy()
+            for row in np.argwhere(wrong)[:1]:
+                place_in = f" in row {row.tolist()}" if row.size else ""
+                got = f"{values[tuple(row)]}{place_in}"
+                raise ValueError(
+                    f"`{where}`: `observations{place}` expected elements of {space}; "
+                    f"got {got}; give what the space can hold"
+                )
 
     def _lent(self) -> Self:
         """This on the networks that compiled functions know it by."""
@@ -346,15 +392,58 @@ class RandomNetworkDistillation(pytree.PyTreeNode):
         return self.replace(target=owner.target, predictor=predictor)
 
 
+def check_network(where: str, network: Any) -> None:
+    """Raises a TypeError unless something can be called with a space alone.
+
+    Args:
+        where: the asking function, for messages.
+        network: what is given for `network`.
+    """
+    is_fit = callable(network) and not isinstance(network, keras.layers.Layer)
+    if is_fit and not isinstance(network, type):
+        try:
+            inspect.signature(network).bind(None)
+        except ValueError:  # one of C, which does not tell
+            pass
+        except TypeError:
+            is_fit = False
+    if not is_fit:
+        raise checks.wrong_type(where, "network", network, _NETWORK)
+
+
+def _nest_of(where: str, space: gym.Space, given: Any, place: str = "") -> Any:
+    """What is given, as a nest of tensors in the structure of a space."""
+    name = f"observations{place}"
+    if isinstance(space, gym.spaces.Dict):
+        keys, is_dict = [*space], isinstance(given, Mapping)
+        if not is_dict or {*given} != {*keys}:
+            got = f"a dict of {[*given]}" if is_dict else gym_checks.described(given)
+            raise ValueError(
+                f"`{where}`: `{name}` expected a dict of {keys}; got {got}"
+            )
+        return {
+            key: _nest_of(where, space[key], given[key], f"{place}[{key!r}]")
+            for key in keys
+        }
+    if isinstance(space, gym.spaces.Tuple):
+        if not isinstance(given, tuple | list) or len(given) != len(space):
+            raise ValueError(
+                f"`{where}`: `{name}` expected a tuple of {len(space)} parts; got "
+                f"{gym_checks.described(given)}"
+            )
+        pairs = enumerate(zip(space, given, strict=True))
+        return tuple(_nest_of(where, *pair, f"{place}[{i}]") for i, pair in pairs)
+    if isinstance(given, Mapping):
+        raise ValueError(
+            f"`{where}`: `{name}` expected one array, of {space}; got a dict of "
+            f"{[*given]}"
+        )
+    return checks.as_tensor(where, name, given)
+
+
 def _leaves_of(space: gym.Space) -> list[Any]:
     """The spaces without parts in one, in the order of `tf.nest`."""
-
-    def nest(part: gym.Space) -> Any:
-        if isinstance(part, gym.spaces.Dict):
-            return {key: nest(inner) for key, inner in part.items()}
-        return tuple(map(nest, part)) if isinstance(part, gym.spaces.Tuple) else part
-
-    return tf.nest.flatten(nest(space))
+    return [leaf for _, leaf in gym_checks.parts_of(space)]
 
 
 def _is_choice(space: gym.Space) -> bool:
@@ -377,16 +466,19 @@ def _given(
             return tf.constant(np.broadcast_to(spec.minimum, rows), tf.int64)
         return tf.zeros(rows)
 
-    expected = "a function of the observation space that returns a pair of Keras models"
-    checks.check_type(where, "network", network, Callable, expected)
-    specs = spaces.spec_from_space(space)
+    check_network(where, network)
+    try:
+        specs = spaces.spec_from_space(space)
+    except TypeError as error:
+        kinds = "Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of those"
+        raise checks.wrong_type(where, "observation_space", space, kinds) from error
     leaves = map(shown, tf.nest.flatten(specs), _leaves_of(space))
     probe = tf.nest.pack_sequence_as(specs, list(leaves))
     with keras_seeds.seeded(seed):
         made = network(space)
         is_pair = isinstance(made, tuple | list) and len(made) == 2
         if not is_pair or not all(isinstance(x, keras.layers.Layer) for x in made):
-            raise checks.wrong_type(where, "network", made, expected)
+            raise checks.wrong_type(where, "network", made, _NETWORK)
         if made[0] is made[1]:
             raise ValueError(
                 f"`{where}`: `network` expected a target and a predictor; got one "

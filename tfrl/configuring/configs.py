@@ -141,8 +141,10 @@ def check_all_used(
     To be called when everything has been built. A binding is used when a call of its
     configurable, in its scope or an inner one, took its value: not when the caller
     passed another value, and not when a binding of an inner scope hid it. A macro is
-    used when it was read, or when a binding that a later one overrides refers to it.
-    What was used is read off gin's operative configuration.
+    used when it was read. What was used is read off gin's operative configuration.
+
+    What only overridden bindings refer to, macros and configurables, gives way with
+    them, and counts as used. So does what only that refers to.
 
     Args:
         passed: names as they are bound, "Trainer.override", whose bindings give way to
@@ -398,27 +400,44 @@ def _bindings(text: str) -> list[gin_calls.Binding]:
 def _unused(bindings: Sequence[gin_calls.Binding]) -> list[gin_calls.Binding]:
     """Returns the last bindings of each name that nothing took."""
     last = {gin_calls.key(each): each for each in bindings}
-    used = set()
-    for scope, *what in map(gin_calls.key, _bindings(operative())):
+    called = [*map(gin_calls.key, _bindings(operative()))]
+    used = _given_way(called)
+    for scope, selector, parameter in called:
         # The innermost scope that has a binding gives a call its value.
-        keys = ((outer, *what) for outer in reversed(gin_calls.scopes(scope)))
-        used.add(next((key for key in keys if key in last), None))
-    used |= _macros_of_overridden()
+        scopes = reversed(gin_calls.scopes(scope))
+        keys = ((outer, selector, parameter) for outer in scopes)
+        used |= {*[key for key in keys if key in last][:1]}
     return [binding for key, binding in last.items() if key not in used]
 
 
-def _macros_of_overridden() -> set[tuple[str, str, str]]:
-    """Returns the keys of macros that overridden bindings, and their macros, read."""
+def _given_way(
+    used: Collection[tuple[str, str, str]],
+) -> set[tuple[str, str, str]]:
+    """Returns the keys of what only overridden bindings refer to, and so on.
+
+    Args:
+        used: keys of what was called or read.
+    """
     last = {gin_calls.key(each): each for each in _parsed}
-    waiting = [each for each in _parsed if each is not last[gin_calls.key(each)]]
-    found: set[tuple[str, str, str]] = set()
-    for binding in waiting:
-        for name in map(gin_calls.macro_name, gin_calls.references(binding.value)):
-            key = gin_calls.key(gin_calls.Binding("", name or "", "", None))
-            if key in last and key not in found:
-                found.add(key)
-                waiting.append(last[key])
-    return found
+    named: dict[gin_calls.Called, list[gin_calls.Binding]] = {}
+    for key, binding in last.items():
+        named.setdefault(gin_calls.meant(*key[:2]), []).append(binding)
+
+    def reached(waiting: list[gin_calls.Binding]) -> set[gin_calls.Called]:
+        found: set[gin_calls.Called] = set()
+        for binding in waiting:
+            for reference in gin_calls.references(binding.value):
+                name = gin_calls.meant(*reference.config_key)
+                if name not in found:
+                    found.add(name)
+                    waiting.extend(named.get(name, ()))
+        return found
+
+    old = [each for each in _parsed if each is not last[gin_calls.key(each)]]
+    maybe = reached(old)
+    kept = named.keys() - maybe | {gin_calls.meant(*key[:2]) for key in used}
+    kept |= reached([each for name in kept for each in named.get(name, ())])
+    return {key for key in last if gin_calls.meant(*key[:2]) in maybe - kept}
 
 
 def _as_now(statement: Any) -> list[Any]:

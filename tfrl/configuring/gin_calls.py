@@ -135,6 +135,11 @@ def called(reference: Any, scope: str) -> Called | None:
     return (inner or scope, selector) if reference.evaluate else None
 
 
+def meant(scope: str, selector: str) -> Called:
+    """Returns what is called in any scope; of a macro, whose scope is its name, it."""
+    return (scope if selector == _MACRO else "", selector)
+
+
 def scopes(scope: str) -> list[str]:
     """Returns a scope and those around it, the outermost first."""
     parts = scope.split("/") if scope else []

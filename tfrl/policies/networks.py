@@ -17,6 +17,20 @@ _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
 
 @_SERIALIZABLE
+def check_space(where: str, space: gym.Space) -> None:
+    """Raises unless networks of this module are made for observations of a space.
+
+    Args:
+        where: the asking function, for messages.
+        space: its argument `observation_space`.
+
+    Raises:
+        TypeError: if the space is of a kind that `SpaceEncoder` does not name.
+        ValueError: if a part is empty, or no image that it takes.
+    """
+    _observation_kinds.description(space, place=f"`{where}`: `observation_space`")
+
+
 class SpaceEncoder(keras.layers.Layer):
     """Turns observations of a Gymnasium space into one feature vector each.
 

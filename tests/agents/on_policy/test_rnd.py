@@ -3,18 +3,20 @@
 import functools
 
 import gymnasium as gym
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from agent_examples import BOX, NEST, assert_close, trajectory_of
 from compiled_learners import carts, plain_programs
 
-from tfrl import schedules
+from tfrl import rl_trainer, schedules
 from tfrl.agents import random_distillation
 from tfrl.agents.multi_agent import independent, self_play
 from tfrl.agents.off_policy import dqn
 from tfrl.agents.offline import iql
 from tfrl.agents.on_policy import a2c, impala, ppo, rnd
+from tfrl.configuring import configs
 from tfrl.environments import kuhn_poker, parallel_vector, vector
 from tfrl.summaries import run_log
 from tfrl.training import cadence, experience, trainer
@@ -67,7 +69,8 @@ def test_the_agent_within_learns_from_both_rewards(inner):
         assert (paid[given.valid] > given.rewards[given.valid]).all()
         alone, expected = alone.update(given._replace(rewards=paid))
         assert_close((learned.learner, learned.distillation), (alone, bonuses))
-        assert {*info} == {*expected, "bonus_mean", "predictor_loss"}
+        assert {*info} == {*expected, "bonus_mean", "predictor_loss", "scale"}
+        assert float(info["scale"]) == 2.0 * (1.0 - percent)
         assert_close(info["bonus_mean"], told["bonus_mean"])
         with schedules.progress_context(done):
             assert_close(agent.update(given)[0], learned)
@@ -87,6 +90,7 @@ def test_a_graph_learns_the_same():
     leaves, info = update(given)
     assert_close(leaves, tf.nest.flatten(expected), rtol=1e-4, atol=1e-6)
     assert_close(info, told, rtol=1e-4, atol=1e-6)
+    assert "scale" not in info  # a number, which the settings tell
 
 
 def test_nests_and_networks_of_ones_own(monkeypatch):
@@ -145,6 +149,65 @@ def test_runs_are_resumed_to_the_bit_and_tell_the_returns_played(collector, tmp_
     assert (tables["none"]["train/predictor_loss"] > 0.0).all()
 
 
+RUN = """
+train_rl.light_rl_trainer = @Trainer
+Trainer.agent = @RND()
+Trainer.make_envs = @make_vec
+Trainer.n_envs = 2
+Trainer.experience = @Trajectories()
+Trajectories.n_steps = 10
+Trainer.total_env_steps = 40
+Trainer.intervals = @Intervals()
+Intervals.eval_episodes = 1
+Intervals.log_epochs = 1
+make_vec.env_id = "CartPole-v1"
+make_vec.vectorization = "sync"
+RND.agent = @PPO()
+RND.scale = @LinearScheduler()
+RND.hidden_units = (8,)
+LinearScheduler.progress_type = "percent"
+LinearScheduler.schedule = [(0.0, 2.0), (1.0, 0.0)]
+PPO.minibatch_size = 10
+PPO.hidden_units = (8,)
+"""
+
+
+def test_bindings_in_its_place_are_taken_by_the_command(tmp_path, capsys):
+    path = tmp_path / "run.gin"
+    path.write_text(RUN)
+
+    def trained(name, *bindings, flags=()):
+        given = [f"--config={x}" for x in bindings]
+        return rl_trainer.main([f"--output_dir={tmp_path / name}", *given, *flags])
+
+    def kept(name):
+        return (tmp_path / name / "config.gin").read_text()
+
+    config = [f"--config_file={path}"]
+    try:
+        assert trained("rnd", flags=config) == 0
+        table = run_log.read_metrics(tmp_path / "rnd" / "metrics.csv")
+        np.testing.assert_allclose(table["train/scale"][0], 2.0)
+        assert trained("ppo", "Trainer.agent = @PPO()", flags=config) == 0
+        assert "RND" not in kept("ppo") and "LinearScheduler" not in kept("ppo")
+        longer = "Trainer.total_env_steps = 60"
+        assert trained("ppo", longer, flags=["--resume"]) == 0
+        flags = ["--resume", "--override"]
+        half = "RND.scale = 0.5"
+        assert trained("rnd", half, longer, flags=flags) == 0
+        assert half in kept("rnd") and "LinearScheduler" not in kept("rnd")
+        longer = "Trainer.total_env_steps = 80"
+        assert trained("rnd", longer, flags=["--resume"]) == 0
+        assert half in kept("rnd")
+        # Another agent than the one that was saved is still none to go on with.
+        capsys.readouterr()
+        assert trained("rnd", "Trainer.agent = @PPO()", flags=flags) == 2
+        err = capsys.readouterr().err
+        assert "agent" in err and "unused" not in err
+    finally:
+        configs.clear()
+
+
 @pytest.mark.slow
 def test_actors_play_for_it(tmp_path):
     pool = actor_collection.ActorPool(n_actors=1)
@@ -181,6 +244,12 @@ def test_actors_play_for_it(tmp_path):
         (ValueError, "`hidden_units` expected", {"hidden_units": (0,)}),
         (ValueError, "`activation` expected", {"activation": "quick"}),
         (TypeError, "`network` expected a function of the obs", {"network": 3}),
+        (
+            TypeError,
+            "`network` expected a function of the obs.* got <Dense",
+            {"network": keras.layers.Dense(64)},
+        ),
+        (TypeError, "`network` expected a fun", {"network": lambda space, more: space}),
     ],
 )
 def test_settings_that_make_no_agent_are_refused(error, words, options):

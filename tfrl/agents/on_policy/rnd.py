@@ -42,7 +42,8 @@ class RND:
         share: of the rows of each trajectory that the predictor learns from. The more
             environments there are, the less it needs.
         n_epochs: passes of the predictor over them.
-        n_minibatches: its gradient steps of a pass.
+        n_minibatches: its gradient steps of a pass; see
+            `RandomNetworkDistillation.create`.
         n_features: numbers that it predicts.
         hidden_units: of the random network; the predictor has two layers more.
         activation: of both.
@@ -95,8 +96,8 @@ class RND:
         )
         checks.check_positive(where, "n_features", self.n_features)
         agents.check_in_range(where, "scale", self.scale)
-        expected = "a function of the observation space"
-        checks.check_type(where, "network", self.network, Callable | None, expected)
+        if self.network is not None:
+            random_distillation.check_network(where, self.network)
 
     def create(
         self,
@@ -193,7 +194,8 @@ class RNDAgent(pytree.PyTreeNode):
 
         Returns:
             The new agent, and the info of the agent within, with `bonus_mean`, over
-            valid rows and before it is scaled, and `predictor_loss`.
+            valid rows and before it is scaled, `predictor_loss`, and `scale` if that
+            follows a schedule.
 
         Raises:
             TypeError: if `trajectory` is not one.
@@ -205,14 +207,14 @@ class RNDAgent(pytree.PyTreeNode):
         done = progresses.current_progress() if progress is None else progress
         distillation = self.distillation
         step = distillation.predictor.step
-        scale = agents.settings_at(self.config, done, ("scale",), step)["scale"]
+        hyper = agents.settings_at(self.config, done, ("scale",), step)
         ended = tf.logical_or(trajectory.terminated, trajectory.truncated)
         distillation, told = distillation.update(
             trajectory.next_observations, ended, trajectory.valid
         )
-        bonuses = scale * told.pop("bonuses")
+        bonuses = hyper["scale"] * told.pop("bonuses")
         rewards = tf.cast(trajectory.rewards, tf.float32) + bonuses
         with progresses.progress_context(done):
             learner, info = self.learner.update(trajectory._replace(rewards=rewards))
         agent = self.replace(learner=learner, distillation=distillation)
-        return agent, {**info, **told}
+        return agent, {**info, **told, **agents.followed(self.config, hyper)}
