@@ -328,35 +328,6 @@ def test_mistakes_are_told(kind, args, error, name):
         getattr(schedules, kind)(*args)
 
 
-WIDE = schedules.CosineScheduler("percent", 1.0, 1.0)
-NO_SHARES = [
-    ("LinearScheduler", ([(0, 1.0), (50, 0.05)],), "schedule"),
-    ("StepScheduler", ([(0.5, 1.0), (1.5, 0.05)],), "schedule"),
-    ("CyclicalScheduler", (0.0, 1.0, 10), "half_cycle_size"),
-    ("CosineScheduler", (1.0, 100), "duration"),
-    ("PolynomialScheduler", (1.0, 0.0, 2.0, 50), "duration"),
-    ("PolynomialScheduler", (1.0, 0.0, 2.0, 0.5, 5), "start"),
-    ("OneCycleScheduler", (1.0, 100), "duration"),
-    ("JoinedScheduler", ([(0, 1.0), (50, WIDE)],), "schedules"),
-    ("WarmUpScheduler", (5, WIDE), "period"),
-]
-
-
-@pytest.mark.parametrize(("kind", "args", "name"), NO_SHARES)
-def test_a_progress_in_percent_is_a_share_of_the_run(kind, args, name):
-    message = f"`{kind}`: `{name}` expected a share of the run, in \\[0, 1\\],"
-    with pytest.raises(ValueError, match=message):
-        getattr(schedules, kind)("percent", *args)
-
-
-def test_other_progress_has_no_end():
-    assert schedules.LinearScheduler("iterations", [(0, 1.0), (50, 0.0)])(25) == 0.5
-    # One value from the beginning on is in effect.
-    assert schedules.StepScheduler("percent", [(0, 0.5)])(0.25) == 0.5
-    # The time of a decay is a unit, which the run need not reach.
-    assert schedules.ExponentialScheduler("percent", 4.0, 0.25, 2)(1.0) == 2.0
-
-
 @every
 def test_progress_that_is_no_finite_number_is_refused(schedule):
     message = f"`{type(schedule).__name__}`: `progress` expected"

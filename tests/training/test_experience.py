@@ -22,6 +22,7 @@ from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import (
     _plan,
+    _settings_checks,
     cadence,
     doctor,
     experience,
@@ -111,6 +112,56 @@ def test_a_run_of_old_with_settings_that_nothing_reads_goes_on(tmp_path, monkeyp
     with build(tmp_path, 2, experience=learned, resume=True) as training:
         training.run(quiet=True)
     assert training.epoch == 2
+
+
+WIDE = schedules.CosineScheduler("percent", 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "name"),
+    [
+        ("LinearScheduler", ([(0, 1.0), (50, 0.05)],), "schedule"),
+        ("StepScheduler", ([(0.5, 1.0), (1.5, 0.05)],), "schedule"),
+        ("CyclicalScheduler", (0.0, 1.0, 10), "half_cycle_size"),
+        ("CosineScheduler", (1.0, 100), "duration"),
+        ("PolynomialScheduler", (1.0, 0.0, 2.0, 50), "duration"),
+        ("PolynomialScheduler", (1.0, 0.0, 2.0, 0.5, 5), "start"),
+        ("OneCycleScheduler", (1.0, 100), "duration"),
+        ("JoinedScheduler", ([(0, 1.0), (50, WIDE)],), "schedules"),
+        ("WarmUpScheduler", (5, WIDE), "period"),
+    ],
+)
+def test_a_progress_in_percent_is_a_share_of_the_run(kind, given, name):
+    rate = getattr(schedules, kind)("percent", *given)
+    joined = schedules.JoinedScheduler("percent", [(0, WIDE), (0.5, rate)])
+    message = f"`{kind}`: `{name}` expected shares of the run, in .0, 1., .*; got "
+    for each in (rate, joined, schedules.WarmUpScheduler("percent", 0.1, rate)):
+        with pytest.raises(ValueError, match=message):
+            _settings_checks.check_shares(agents.RND(agents.PPO(learning_rate=each)))
+
+
+def test_schedules_beyond_the_run_are_refused_in_new_runs_alone(tmp_path, monkeypatch):
+    beta = schedules.LinearScheduler("percent", [(0, 0.4), (100, 1.0)])
+    learned = dataclasses.replace(REPLAYED, sampler="prioritized", beta=beta)
+    with pytest.raises(ValueError, match="`LinearScheduler`: `schedule` .*; got 100;"):
+        build(tmp_path, experience=learned)
+    with pytest.raises(ValueError, match="`LinearScheduler`: `schedule` .*; got 100;"):
+        population.train_population(agents.DQN(), ENV, seeds=[0], experience=learned)
+    with monkeypatch.context() as old:
+        old.setattr(_settings_checks, "check_shares", lambda _: None)
+        with build(tmp_path, 1, experience=learned) as training:
+            training.run(quiet=True)
+    with saved_run.SavedRun.reopen(tmp_path) as run:
+        assert len(run.evaluate(2).returns) == 2
+    with build(tmp_path, 2, experience=learned, resume=True) as training:
+        training.run(quiet=True)
+    assert training.epoch == 2
+    # Others name no share; the time of a decay is a unit, which none need reach.
+    for kind, rest in (("iterations", 50), ("percent", 1)):
+        rate = schedules.LinearScheduler(kind, [(0, 1.0), (rest, 0.1)])
+        _settings_checks.check_shares(agents.PPO(learning_rate=rate))
+    rate = schedules.ExponentialScheduler("percent", 4.0, 0.25, 2)
+    _settings_checks.check_shares(agents.PPO(learning_rate=rate))
 
 
 def test_what_is_left_open_is_what_is_usual_for_the_agent():

@@ -66,7 +66,11 @@ def asked(train: Sequence[str], before: Mapping[str, Any], seeds: _Seeds) -> Ask
     files = {each: _digests.digest(each) for each in anew if not each.startswith("--")}
     # Who names no configuration, and begins no run, needs none.
     is_read = not (names_none and all(each.is_saved for each in seeds))
-    is_edited = is_read and before.get("files", files) != files
+    known = before.get("files", files)
+    is_edited = is_read and not (
+        known.keys() == files.keys()
+        and all(_digests.is_alike(each, known[each]) for each in files)
+    )
     if names_none and before["seeds"] and (before.get("behind") or is_edited):
         again = [*before["train"], *again]
     differs = is_edited or _settings(anew) != _settings(before["train"])

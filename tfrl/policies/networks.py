@@ -16,7 +16,6 @@ from tfrl.policies import _observation_kinds, feedforward
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
 
-@_SERIALIZABLE
 def check_space(where: str, space: gym.Space) -> None:
     """Raises unless networks of this module are made for observations of a space.
 
@@ -31,6 +30,7 @@ def check_space(where: str, space: gym.Space) -> None:
     _observation_kinds.description(space, place=f"`{where}`: `observation_space`")
 
 
+@_SERIALIZABLE
 class SpaceEncoder(keras.layers.Layer):
     """Turns observations of a Gymnasium space into one feature vector each.
 

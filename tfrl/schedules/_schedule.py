@@ -116,13 +116,3 @@ def check_numbers(schedule: Any, *names: str, low: float | None = None) -> None:
         value = getattr(schedule, name)
         arguments.check_number(where, name, value, low)
         checks.check_finite(where, name, value)
-
-
-def check_shares(schedule: Any, name: str, *values: float) -> None:
-    where = type(schedule).__name__
-    for value in values:
-        if schedule.progress_type == "percent" and not 0 <= value <= 1:
-            raise ValueError(
-                f"`{where}`: `{name}` expected a share of the run, in [0, 1], as its "
-                f"progress is 'percent'; got {value}; write 0.5 for 50 %"
-            )

@@ -50,7 +50,6 @@ class CosineScheduler(schedulers.Scheduler):
         _schedule.check_progress_type(self)
         _schedule.check_numbers(self, "initial_value", "duration", "final_value")
         checks.check_positive("CosineScheduler", "duration", self.duration)
-        _schedule.check_shares(self, "duration", self.duration)
 
     def value_at(self, progress: Any) -> Any:
         part = _part(progress, 0.0, self.duration)
@@ -96,8 +95,6 @@ class PolynomialScheduler(schedulers.Scheduler):
         _schedule.check_numbers(self, "duration", "start", low=0.0)
         for name in ("power", "duration"):
             checks.check_positive("PolynomialScheduler", name, getattr(self, name))
-        for name in ("duration", "start"):
-            _schedule.check_shares(self, name, getattr(self, name))
 
     def value_at(self, progress: Any) -> Any:
         left = 1.0 - _part(progress, self.start, self.duration)
@@ -151,7 +148,6 @@ class OneCycleScheduler(schedulers.Scheduler):
         _schedule.check_numbers(self, "peak_value", *names)
         for name in names:
             checks.check_positive(where, name, getattr(self, name))
-        _schedule.check_shares(self, "duration", self.duration)
         if not self.rise < 1:
             raise ValueError(
                 f"`{where}`: `rise` expected a number in (0, 1); got {self.rise}"

@@ -60,7 +60,6 @@ class JoinedScheduler(schedulers.Scheduler):
                 f"`{where}`: `schedules` expected progress that ascends from 0; got "
                 f"{starts}"
             )
-        _schedule.check_shares(self, "schedules", *starts)
         object.__setattr__(self, "schedules", tuple(pairs))
 
     def get_config(self) -> dict[str, Any]:
@@ -131,7 +130,6 @@ class WarmUpScheduler(schedulers.Scheduler):
         _schedule.check_progress_type(self)
         _schedule.check_numbers(self, "period", "initial_value")
         checks.check_positive("WarmUpScheduler", "period", self.period)
-        _schedule.check_shares(self, "period", self.period)
         object.__setattr__(self, "schedule", _part(self, "schedule", self.schedule))
 
     def get_config(self) -> dict[str, Any]:

@@ -289,7 +289,6 @@ class CyclicalScheduler(Scheduler):
         _schedule.check_progress_type(self)
         _schedule.check_numbers(self, "base_lr", "bound_lr", "half_cycle_size")
         checks.check_positive(where, "half_cycle_size", self.half_cycle_size)
-        _schedule.check_shares(self, "half_cycle_size", self.half_cycle_size)
         checks.check_one_of(where, "switch_mode", self.switch_mode, ("step", "linear"))
 
     def _points(self) -> Sequence[tuple[float, float]]:
@@ -433,6 +432,5 @@ def _checked_pairs(schedule: Any) -> tuple[tuple[float, float], ...]:
         raise ValueError(
             f"`{where}`: `schedule` expected progress that ascends; got {times}"
         )
-    _schedule.check_shares(schedule, "schedule", *times)
     object.__setattr__(schedule, "schedule", pairs)
     return pairs

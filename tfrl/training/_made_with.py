@@ -1,5 +1,6 @@
 """Which versions a run was made with, for the record: nothing compares them."""
 
+import contextlib
 import importlib
 import pathlib
 import platform
@@ -21,6 +22,8 @@ def versions(run_json: pathlib.Path) -> list[dict[str, str]]:
         now[name] = str(importlib.import_module(name).__version__)
     before: list[dict[str, str]] = []
     if run_json.exists():
-        body = sealed_folder.unsealed(run_json.read_bytes())
-        before = body.get("made_with", [{}])
+        # What a new run takes the place of need not be a record.
+        with contextlib.suppress(ValueError):
+            body = sealed_folder.unsealed(run_json.read_bytes())
+            before = body.get("made_with", [{}])
     return before if before[-1:] == [now] else [*before, now]

@@ -24,6 +24,7 @@ from tfrl.training import (
     _processes,
     _run_checkpoints,
     _run_record,
+    _settings_checks,
     evaluation,
 )
 from tfrl.training import experience as experiences
@@ -135,6 +136,8 @@ def made(
     is_new = not resume and checkpoints.latest_step(directory) is None
     if is_new:
         _plan.check_read(plan.arguments["experience"])
+        for name in ("agent", "experience"):
+            _settings_checks.check_shares(plan.arguments[name])
     with workers.guarded(), dtype_policies.used(precision):
         return _made(plan, workers, undo, directory, is_new)
 

@@ -1,5 +1,6 @@
 """Checks of settings of what agents learn from."""
 
+import dataclasses
 import inspect
 import os
 from collections.abc import Mapping
@@ -9,6 +10,8 @@ from tfrl._internal import checks
 
 # Settings of a replay that are of transitions alone.
 _OF_TRANSITIONS = ("gamma", "n_step_returns", "relabel", "frame_stack", "prior_data")
+# Settings of schedules that name a progress, alone or in pairs.
+_PROGRESS = ("schedule", "schedules", "period", "duration", "start", "half_cycle_size")
 
 
 def check_data(where: str, name: str, data: Any) -> None:
@@ -66,3 +69,29 @@ def check_beta(beta: Any) -> None:
     except TypeError:
         expected = "a number, or a schedule of `tfrl.schedules`"
         raise checks.wrong_type("Replayed", "beta", beta, expected) from None
+
+
+def check_shares(settings: Any) -> None:
+    """Raises a ValueError if a schedule of shares of the run names more than all of it.
+
+    Runs of earlier versions may have such, and go on.
+
+    Args:
+        settings: a dataclass of them, with schedules and others among them.
+    """
+    if not dataclasses.is_dataclass(settings) or isinstance(settings, type):
+        return
+    where, kind = type(settings).__name__, getattr(settings, "progress_type", None)
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        is_pairs = field.name in _PROGRESS and isinstance(value, tuple)
+        for found in (x for pair in value for x in pair) if is_pairs else (value,):
+            check_shares(found)
+        if field.name in _PROGRESS and kind == "percent":
+            for found in [x for x, _ in value] if is_pairs else [value]:
+                if isinstance(found, int | float) and found > 1:
+                    raise ValueError(
+                        f"`{where}`: `{field.name}` expected shares of the run, in "
+                        f"[0, 1], as its progress is 'percent'; got {found}; write 0.5 "
+                        "for 50 %"
+                    )

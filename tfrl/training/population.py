@@ -14,7 +14,13 @@ from tfrl.agents import carrying, replicated
 from tfrl.environments.compiled import protocol, vector_env, wrappers
 from tfrl.policies import network_policy
 from tfrl.summaries.plotting import mean_curve
-from tfrl.training import _environments, _parts, _plan, _swept_settings
+from tfrl.training import (
+    _environments,
+    _parts,
+    _plan,
+    _settings_checks,
+    _swept_settings,
+)
 from tfrl.training.collecting import _compiled_collection, _rollouts
 
 _WHERE = "train_population"
@@ -150,6 +156,8 @@ def train_population(
     _plan.check_played(_WHERE, config, experience)
     learned = _plan.checked_experience(config, experience, _WHERE)
     _plan.check_read(learned)
+    for settings in (config, learned):
+        _settings_checks.check_shares(settings)
     values = _swept_settings.checked(_WHERE, config, seeds, hyperparameters or {})
     for name, value in {"n_envs": n_envs, "total_env_steps": total_env_steps}.items():
         checks.check_whole_number(_WHERE, name, value, low=1)
