@@ -155,9 +155,9 @@ class DataBuffer(ring_buffer.RingBuffer):
         """Reads rows by age.
 
         Args:
-            indices: integers of any shape, from 0 for the oldest row to `current_size`
-                - 1 for the newest. In a full buffer they wrap around: they are taken
-                  modulo `capacity`, so that -1 is the newest row.
+            indices: integers of any shape, from 0 for the oldest row to
+                `current_size - 1` for the newest. In a full buffer they wrap around:
+                they are taken modulo `capacity`, so that -1 is the newest row.
             out: on the host, nest of arrays to read into.
 
         Returns:
