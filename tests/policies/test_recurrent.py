@@ -171,3 +171,13 @@ def test_other_actions_and_shares_are_refused():
             new_policy(action_space=space, epsilon=0.1)
     with pytest.raises(ValueError, match="`RecurrentPolicy`: `epsilon` expected"):
         new_policy(epsilon=1.5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"has_values": True}, {"epsilon": 0.5}])
+@pytest.mark.parametrize("cell", recurrent.CELLS)
+def test_nobody_may_act(cell, settings):
+    policy = new_policy(cell=cell, **settings)
+    seen = np.zeros((0, 3), np.float32)
+    for acts in (policy, host_policy.HostPolicy(policy)):
+        acted = acts.act(seen, acts.initial_state(0), seed=0)
+        assert acted.actions.shape == (0,) and acted.state.shape == (0, policy.units)

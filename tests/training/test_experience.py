@@ -101,17 +101,22 @@ def test_settings_that_nothing_reads_are_refused(tmp_path, settings, beside):
     _plan.check_read(dataclasses.replace(learned, **beside))
 
 
-def test_a_run_of_old_with_settings_that_nothing_reads_goes_on(tmp_path, monkeypatch):
-    learned = dataclasses.replace(REPLAYED, alpha=0.3, prior_share=0.25)
+def check_old_goes_on(folder, monkeypatch, learned, module, check):
+    """A run that was begun without a check is opened, and resumed, with it."""
     with monkeypatch.context() as old:
-        old.setattr(_plan, "check_read", lambda _: None)
-        with build(tmp_path, 1, experience=learned) as training:
+        old.setattr(module, check, lambda _: None)
+        with build(folder, 1, experience=learned) as training:
             training.run(quiet=True)
-    with saved_run.SavedRun.reopen(tmp_path) as run:
+    with saved_run.SavedRun.reopen(folder) as run:
         assert len(run.evaluate(2).returns) == 2
-    with build(tmp_path, 2, experience=learned, resume=True) as training:
+    with build(folder, 2, experience=learned, resume=True) as training:
         training.run(quiet=True)
     assert training.epoch == 2
+
+
+def test_a_run_of_old_with_settings_that_nothing_reads_goes_on(tmp_path, monkeypatch):
+    learned = dataclasses.replace(REPLAYED, alpha=0.3, prior_share=0.25)
+    check_old_goes_on(tmp_path, monkeypatch, learned, _plan, "check_read")
 
 
 WIDE = schedules.CosineScheduler("percent", 1.0, 1.0)
@@ -147,15 +152,7 @@ def test_schedules_beyond_the_run_are_refused_in_new_runs_alone(tmp_path, monkey
         build(tmp_path, experience=learned)
     with pytest.raises(ValueError, match="`LinearScheduler`: `schedule` .*; got 100;"):
         population.train_population(agents.DQN(), ENV, seeds=[0], experience=learned)
-    with monkeypatch.context() as old:
-        old.setattr(_settings_checks, "check_shares", lambda _: None)
-        with build(tmp_path, 1, experience=learned) as training:
-            training.run(quiet=True)
-    with saved_run.SavedRun.reopen(tmp_path) as run:
-        assert len(run.evaluate(2).returns) == 2
-    with build(tmp_path, 2, experience=learned, resume=True) as training:
-        training.run(quiet=True)
-    assert training.epoch == 2
+    check_old_goes_on(tmp_path, monkeypatch, learned, _settings_checks, "check_shares")
     # Others name no share; the time of a decay is a unit, which none need reach.
     for kind, rest in (("iterations", 50), ("percent", 1)):
         rate = schedules.LinearScheduler(kind, [(0, 1.0), (rest, 0.1)])

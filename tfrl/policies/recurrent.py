@@ -164,6 +164,8 @@ class RecurrentNetwork(networks._SpaceNetwork):
         )
 
     def _later(self, features: Any, memory: Any) -> Any:
+        if features.shape[0] == 0:  # of which Keras' LSTMCell makes nothing
+            return memory
         parts = iter(self._parts(memory))
         later: list[Any] = []
         for cell in self._cells:
