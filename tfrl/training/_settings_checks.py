@@ -1,4 +1,4 @@
-"""Checks of settings of what agents learn from."""
+"""Checks of settings: of what agents learn from, and of the schedules in them."""
 
 import dataclasses
 import inspect
