@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import shlex
+import subprocess
 import sys
 
 import gin
@@ -85,6 +86,13 @@ def test_a_search_goes_on_and_its_best_is_trained(tmp_path, capsys):
         folder = f"--output_dir={tmp_path / 'best'}"
         assert command.main(["train", str(best), folder]) == 0
     configs.clear()
+    # Nobody has to search to go on with the run of a trial.
+    more = "--resume", tmp_path / "runs" / "trial_0000", "--override"
+    steps = "--config=Trainer.total_env_steps = 128"
+    asked = [sys.executable, "-m", "tfrl", *more, steps]
+    ended = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "128/128 steps" in ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -279,16 +287,15 @@ def held(monkeypatch, study, number, path, value=None):
     It returns `value`; None if it is killed.
     """
 
-    def lock_file(file, shared=False, wait=True, *, lock=durable.lock_file):
-        if wait and os.path.samestat(os.fstat(file), path.stat()):
-            if value is not None:
-                study.tell(number, value)
-            alive.close()
-        lock(file, shared, wait)
+    def sleep(seconds):
+        assert 0 < seconds < 1
+        if value is not None:
+            study.tell(number, value)
+        alive.close()
 
     with open(path, "rb+") as alive:
         durable.lock_file(alive.fileno())
-        monkeypatch.setattr(durable, "lock_file", lock_file)
+        monkeypatch.setattr(tuning.time, "sleep", sleep)
         yield
 
 
@@ -345,6 +352,7 @@ def test_the_callbacks_of_the_configuration_are_kept(searched, tmp_path):
     def keep():
         given = gin.query_parameter("Trainer.callbacks").scoped_configurable_fn()
         assert given[:-1] == made[-len(given) + 1 :]
+        assert "import tfrl.experiments.tuning\n" in gin.config_str()
         return [*(each.size for each in given[:-1]), type(given[-1]).__name__]
 
     configs.register({"Kept": Kept}, module="tuned")
@@ -380,7 +388,7 @@ def test_trials_of_processes_that_were_killed_are_made_again(
         # That which is alive is one of the three.
         assert searched(2.0, n_trials=3) == (0, 1)
     out = capsys.readouterr().out
-    assert out.count("waiting for trial_0002 of another process\n") == 1
+    assert out.count("waiting for trial_0002, made by other processes\n") == 1
     assert "trial 1: its process is gone; it does not count\n" in out
     assert "trial 2: its" not in out and "trial 3: its" not in out
     # The last one is of a version that held no locks.

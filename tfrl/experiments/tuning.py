@@ -23,6 +23,7 @@ import math
 import os
 import pathlib
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -121,9 +122,9 @@ class _Reported(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         del epoch
         value = (logs or {}).get("eval/return_mean")
-        if value is None:
+        trial = _trial.get(None)  # None if the run of a trial goes on by itself
+        if value is None or trial is None:
             return
-        trial = _trial.get()
         share = round(100 * self.model.epoch / self.model.n_epochs)
         trial.report(value, step=share)
         if trial.should_prune():
@@ -137,9 +138,7 @@ def _reported(
     return [*callbacks, _Reported()]
 
 
-_made = configs.register(
-    {"TrialReport": _Reported, "TrialCallbacks": _reported, "Tuning": Tuning}
-)["Tuning"]
+_made = configs.register({"TrialCallbacks": _reported, "Tuning": Tuning})["Tuning"]
 
 
 def tune(
@@ -321,8 +320,10 @@ def _asked(
                 lock = held.enter_context(open(run / _LOCK, "ab"))
                 durable.lock_file(lock.fileno())
         if trial is None and n_left > 0:
-            output.say(f"waiting for {others[0].parent.name} of another process")
-            durable.lock_file(held.enter_context(open(others[0], "rb+")).fileno())
+            names = ", ".join(path.parent.name for path in others)
+            output.say(f"waiting for {names}, made by other processes")
+            while not any(map(_is_free, others)):
+                time.sleep(0.5)
         yield trial
 
 
@@ -340,12 +341,9 @@ def _take_back(study: Any, states: Any, folder: pathlib.Path) -> list[pathlib.Pa
 
     for number, trial in running().items():
         path = _run_of(folder, number) / _LOCK
-        try:
-            with open(path, "rb+") as lock:
-                durable.lock_file(lock.fileno(), wait=False)
-        except FileNotFoundError:  # without a lock nobody knows
+        if not path.exists():  # without a lock nobody knows
             continue
-        except BlockingIOError:
+        if not _is_free(path):
             held.append(path)
             continue
         if number not in running():  # it has ended meanwhile, and let its lock go
@@ -354,6 +352,16 @@ def _take_back(study: Any, states: Any, folder: pathlib.Path) -> list[pathlib.Pa
         study.enqueue_trial(trial.params)
         output.say(f"trial {number}: its process is gone; it does not count")
     return held
+
+
+def _is_free(path: pathlib.Path) -> bool:
+    """Whether no process holds a lock."""
+    try:
+        with open(path, "rb+") as lock:
+            durable.lock_file(lock.fileno(), wait=False)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _run_of(folder: pathlib.Path, number: int) -> pathlib.Path:
@@ -392,10 +400,8 @@ def _check_alike(
         name: repr([*given]) if given[0] == "choice" else given[0]
         for name, given in tuning.parameters.items()
     }
-    asked: dict[str, Any] = {"config": tuning.config}
-    asked["bindings"] = [*tuning.bindings]
-    asked["parameters"] = searched
-    asked["digest"] = _digests.digest(trained)
+    asked: dict[str, Any] = {"config": tuning.config, "bindings": [*tuning.bindings]}
+    asked |= {"parameters": searched, "digest": _digests.digest(trained)}
     known = {**asked, **study.user_attrs.get("search", {})}
     for name, value in asked.items():
         if known[name] != value:
@@ -437,7 +443,8 @@ def _parse(tuning: Tuning, trained: pathlib.Path, values: Mapping[str, Any]) -> 
     callbacks = configs.bound("Trainer.callbacks")
     if callbacks is not None:
         bindings.append(f"TrialCallbacks.callbacks = {callbacks}")
-    bindings.append("Trainer.callbacks = @TrialCallbacks()")
+    # The import is for whoever goes on with the run of a trial.
+    bindings += ["Trainer.callbacks = @TrialCallbacks()", f"import {__name__}"]
     configs.parse([trained], bindings)
 
 
