@@ -86,11 +86,13 @@ def _for_any_length(op: Callable[..., Any]) -> Callable[..., Any]:
 def _missing_rows(shape: Sequence[int], axis: int) -> int:
     """How many rows there are to the next length that is compiled.
 
-    Lengths are even numbers of transitions, and one more for the step form.
+    Lengths are round numbers of transitions, or one more, as in the step form.
     """
     steps = shape[axis] - 1
     unit = max(16, 1 << max(0, steps.bit_length() - 3))
-    return 0 if math.prod(shape) > _SMALL else -steps % unit
+    missing = -steps % unit
+    # A round number of steps, one before the next length, has its own trace.
+    return 0 if missing == 1 or math.prod(shape) > _SMALL else missing
 
 
 def _swapped(tensor: tf.Tensor) -> tf.Tensor:
