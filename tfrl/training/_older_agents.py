@@ -1,4 +1,4 @@
-"""Agents of earlier versions, which kept no moments of integers, in checkpoints."""
+"""Agents of earlier versions, which kept less, in checkpoints."""
 
 import os
 from typing import Any
@@ -6,8 +6,12 @@ from typing import Any
 import gymnasium as gym
 import tensorflow as tf
 
+from tfrl.agents.multi_agent import self_play
 from tfrl.core import spaces
 from tfrl.saving import checkpoints
+
+# What leagues of earlier versions did not keep.
+_OF_LEAGUES = "former", "numbers", "ended_by"
 
 
 def load_run(
@@ -18,7 +22,8 @@ def load_run(
 ) -> tuple[Any, dict[str, Any], int]:
     """Does what `tfrl.saving.load_run` does, for agents of earlier versions too.
 
-    They go on as they were: integers are not normalized.
+    They go on as they were: integers are not normalized, and a league has the members
+    that it had.
 
     Args:
         directory: of the run.
@@ -33,12 +38,20 @@ def load_run(
         return checkpoints.load_run(directory, agent, **options)
     except ValueError:
         older = _older(agent, observation_space)
+        is_league = isinstance(agent, self_play.SelfPlayAgent)
+        if is_league:
+            older = agent.replace(**dict.fromkeys(_OF_LEAGUES, ()))
         if older is None:
             raise
         try:
-            return checkpoints.load_run(directory, older, **options)
+            found, *rest = checkpoints.load_run(directory, older, **options)
         except ValueError:
             pass
+        else:
+            if is_league:
+                new = {name: getattr(agent, name) for name in _OF_LEAGUES}
+                found = found.replace(**new)
+            return found, *rest
         raise
 
 

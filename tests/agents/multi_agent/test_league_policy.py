@@ -1,5 +1,7 @@
 """Tests of `tfrl.agents.multi_agent.league_policy`."""
 
+import types
+
 import default_rows
 import gymnasium as gym
 import numpy as np
@@ -11,7 +13,8 @@ from parallel_games import Relay
 from tfrl import training
 from tfrl.agents import PPO, LeaguePolicy
 from tfrl.environments import KuhnPoker, ParallelEnvVector
-from tfrl.policies import HostPolicy
+from tfrl.policies import Acted, HostPolicy
+from tfrl.training.collecting import collection
 
 S = gym.spaces
 
@@ -68,6 +71,104 @@ def test_each_row_acts_as_who_plays_it_would_alone(memory, on_host):
         if memory:
             kept = acted.state["memory"][row]
             np.testing.assert_allclose(then.state[0], kept, atol=1e-5)
+
+
+class Counter:
+    """Does, and remembers in two parts, how many steps it has played."""
+
+    def initial_state(self, batch_size):
+        return {"steps": np.zeros(batch_size, int), "more": [np.ones((batch_size, 2))]}
+
+    def act(self, observations, state=(), **_):
+        steps, (more,) = state["steps"] + 1, state["more"]
+        return Acted(steps, steps, None, {"steps": steps, "more": [more + 1]})
+
+
+def a_league_of_others(seed):
+    return league_of(2, [0.0, 0.5, 0.5], memory="gru", memory_units=5, seed=seed)
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+@pytest.mark.parametrize(
+    ("mine", "other"),
+    [
+        ("alone", "gru"),
+        ("alone", "lstm"),
+        ("alone", "league"),
+        ("alone", "counter"),
+        ("gru", "alone"),
+        ("gru", "counter"),
+    ],
+)
+def test_who_remembers_plays_who_does_not(mine, other, on_host):
+    made = {"alone": lambda: policy_of(1), "counter": Counter}
+    made["league"] = lambda: a_league_of_others(3)
+    for kind in ("gru", "lstm"):
+        made[kind] = lambda x=kind: policy_of(2, memory=x, memory_units=3)
+    learner, opponent = made[mine](), made[other]()
+    league = LeaguePolicy(
+        *(learner, (opponent,), np.array([0.0, 1.0]), np.zeros(1, np.uint32), 2),
+        parts_are_alike=False,
+    )
+    acting = HostPolicy(league) if on_host else league
+    rng = np.random.default_rng(0)
+    state, alone = acting.initial_state(6), opponent.initial_state(6)
+    rows = np.array([1, 2, 5])
+    np.testing.assert_array_equal(league.rows_of_current(6), [0, 3, 4])
+    for _ in range(3):
+        seen = rng.normal(size=(6, 3)).astype(np.float32)
+        acted = acting.act(seen, state, temperature=0.0, seed=0)
+        expected = opponent.act(seen, alone, temperature=0.0, seed=0)
+        np.testing.assert_array_equal(
+            acted.actions[rows], np.asarray(expected.actions)[rows]
+        )
+        first = {"terminated": np.arange(6) == 1, "truncated": np.zeros(6, bool)}
+        outcome = types.SimpleNamespace(**first, valid=np.ones(6, bool))
+        state = collection.remembered(acted.state, league.initial_state(6), outcome)
+        alone = collection.remembered(
+            expected.state, opponent.initial_state(6), outcome
+        )
+
+
+def numbered(numbers, policies):
+    current, *members = policies
+    chances = np.array([0.0, *[1.0] * (len(members) - 1)])
+    seed = np.zeros(1, np.uint32)
+    return LeaguePolicy(*(current, tuple(members), chances, seed, 2), np.array(numbers))
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_an_episode_goes_on_with_the_policy_that_began_it(on_host):
+    """Though others come to the place that it had."""
+    old, new, newer, current = (
+        policy_of(i, memory="gru", memory_units=3) for i in range(4)
+    )
+    league = numbered([1, -1], [current, old, old])
+    acting = HostPolicy(league) if on_host else league
+    seen = np.random.default_rng(0).normal(size=(3, 4, 3)).astype(np.float32)
+    given = {"temperature": 0.0, "seed": 0}
+    state = acting.initial_state(4)
+    assert state["played_by"].tolist() == [0, 1, 1, 0]
+    state = acting.act(seen[0], state, **given).state
+    alone = old.act(seen[0], old.initial_state(4), **given)
+
+    def pushed(league):
+        if not on_host:
+            return league
+        acting.push(league)
+        return acting
+
+    acting = pushed(numbered([2, 1], [current, new, old]))
+    assert acting.initial_state(4)["played_by"].tolist() == [0, 2, 2, 0]
+    acted = acting.act(seen[1], state, **given)
+    alone = old.act(seen[1], alone.state, **given)
+    np.testing.assert_allclose(acted.state["memory"][1:3], alone.state[1:3], atol=1e-5)
+    # Gone altogether: the current one goes on, which remembers nothing of it.
+    acting = pushed(numbered([3, 2], [current, newer, new]))
+    acted = acting.act(seen[2], acted.state, **given)
+    assert acted.state["played_by"].tolist() == [0] * 4
+    fresh = current.act(seen[2], current.initial_state(4), **given)
+    np.testing.assert_allclose(acted.state["memory"][1:3], fresh.state[1:3], atol=1e-5)
 
 
 def test_draws_are_of_who_plays():

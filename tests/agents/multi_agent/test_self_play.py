@@ -16,6 +16,7 @@ from tfrl.agents import A2C, DQN, IMPALA, PPO, SelfPlay
 from tfrl.core import PyTreeNode, Trajectory
 from tfrl.environments import KuhnPoker, MatrixGame, ParallelEnvVector, make_vec
 from tfrl.policies import Acted, HostPolicy
+from tfrl.saving import checkpoints
 
 S = gym.spaces
 SMALL = {"hidden_units": (8,)}
@@ -73,8 +74,20 @@ def trajectory_of(n_steps, n_rows, played_by, seed=0):
     )
 
 
+def with_waits(trajectory, n_agents):
+    """Rows that have ended mostly wait for the others of their copy."""
+    valid = trajectory.valid.reshape(len(trajectory.valid), -1, n_agents)
+    ends = (trajectory.terminated | trajectory.truncated).reshape(valid.shape)
+    rng, has_ended = np.random.default_rng(0), np.zeros(valid.shape[1:], bool)
+    for t in range(len(valid)):
+        valid[t] &= ~has_ended | (rng.random(has_ended.shape) < 0.05)
+        has_ended |= ends[t] & valid[t]
+        has_ended[has_ended.all(1)] = False
+    return trajectory._replace(valid=valid.reshape(trajectory.valid.shape))
+
+
 def results_by_hand(trajectories, n_agents):
-    """(update, member, score) of each game that ended, one copy after the other."""
+    """(update, member, score) of each game that is over, one copy after the other."""
     whole = {
         name: np.concatenate([getattr(x, name) for x in trajectories])
         for name in ("rewards", "terminated", "truncated", "valid")
@@ -82,20 +95,22 @@ def results_by_hand(trajectories, n_agents):
     played_by = np.concatenate([x.states["played_by"] for x in trajectories])
     length, found = len(trajectories[0].rewards), []
     for copy in range(whole["rewards"].shape[1] // n_agents):
-        mine, sums = copy % n_agents, [0.0] * n_agents
+        mine, sums, ended_by = copy % n_agents, [0.0] * n_agents, {}
         for t, rewards in enumerate(whole["rewards"]):
             rows = [copy * n_agents + k for k in range(n_agents)]
-            if not whole["valid"][t, rows[mine]]:
-                sums = [0.0] * n_agents
-                continue
-            for k, row in enumerate(rows):
-                sums[k] += rewards[row] if whole["valid"][t, row] else 0.0
-            if whole["terminated"][t, rows[mine]] or whole["truncated"][t, rows[mine]]:
-                for k, row in enumerate(rows):
+            playing = [k for k, row in enumerate(rows) if whole["valid"][t, row]]
+            if any(k in ended_by for k in playing):
+                sums, ended_by = [0.0] * n_agents, {}  # the next game
+            for k in playing:
+                sums[k] += rewards[rows[k]]
+                if whole["terminated"][t, rows[k]] or whole["truncated"][t, rows[k]]:
+                    ended_by[k] = played_by[t, rows[k]]
+            if len(ended_by) == n_agents:
+                for k, player in ended_by.items():
                     score = 0.5 * (sums[mine] == sums[k]) + (sums[mine] > sums[k])
-                    if k != mine and played_by[t, row]:
-                        found.append((t // length, played_by[t, row] - 1, score))
-                sums = [0.0] * n_agents
+                    if k != mine and player:
+                        found.append((t // length, player - 1, score))
+                sums, ended_by = [0.0] * n_agents, {}
     return found
 
 
@@ -105,14 +120,17 @@ def test_win_rates_are_those_of_the_games_that_ended(n_agents):
     config = SelfPlay(Count(), n_agents, snapshot_updates=1, capacity=9)
     agent = config.create(BOX, BOX, n_envs=n_rows)
     rng = np.random.default_rng(5)
+    whole = with_waits(trajectory_of(42, n_rows, 0), n_agents)
     trajectories = []
-    for seed in range(6):
+    for i in range(6):
         league = agent.n_members
         # Rows of a learner are played by it; the others by any member, or it too.
         played_by = rng.integers(0, league + 1, n_rows)
         copies = np.arange(6)
         played_by[copies * n_agents + copies % n_agents] = 0
-        trajectories.append(trajectory_of(7, n_rows, played_by, seed))
+        part = tf.nest.map_structure(lambda x, i=i: x[7 * i : 7 * i + 7], whole)
+        states = trajectory_of(7, n_rows, played_by).states
+        trajectories.append(part._replace(states=states))
         agent, info = agent.update(trajectories[-1])
         assert info["rows"] == 7 * 6
     games, points = np.zeros((2, 9))
@@ -127,6 +145,50 @@ def test_win_rates_are_those_of_the_games_that_ended(n_agents):
     assert info["league_size"] == 7
     assert info["league_win_rate"] == pytest.approx(rates[:7].mean())
     assert info["league_win_rate_min"] == pytest.approx(rates[:7].min())
+
+
+def judged(*games):
+    """What the member wins of one game for each copy, of rewards by step and player.
+
+    None where a player has ended already, or has not joined yet.
+    """
+    told = np.array(games, float).transpose(1, 0, 2).reshape(len(games[0]), -1)
+    valid, n_rows = ~np.isnan(told), told.shape[1]
+    last = len(told) - 1 - valid[::-1].argmax(0)
+    ended = np.arange(len(told))[:, None] == last
+    copies = np.arange(len(games))
+    played_by = np.ones(n_rows, int)
+    played_by[2 * copies + copies % 2] = 0
+    given = trajectory_of(len(told), n_rows, played_by)._replace(
+        rewards=np.nan_to_num(told).astype(np.float32),
+        terminated=ended,
+        truncated=np.zeros_like(valid),
+        valid=valid,
+    )
+    agent = SelfPlay(Count()).create(BOX, BOX, n_envs=n_rows)
+    cut = len(told) // 2  # games go on over updates
+    for rows in (slice(cut), slice(cut, None)):
+        agent, _ = agent.update(tf.nest.map_structure(lambda x, r=rows: x[r], given))
+    return agent.games[0], agent.points[0]
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "score"),
+    [
+        ([0, None, None], [0, 0, 1], 0.0),  # eliminated, and the other wins later
+        ([0, 1, None], [0, 0, 2], 0.0),  # ahead where it leaves, but not in the end
+        ([0, 0, 1], [0, None, None], 1.0),
+        ([None, 0, 2], [3, 0, None], 0.0),  # won before the learner joined
+        ([2, None, None], [1, 0, 1], 0.5),
+    ],
+)
+def test_a_game_is_judged_when_all_have_ended(mine, other, score):
+    """The learner sits in the first seat, then in the second."""
+    first, second = (
+        [*zip(*pair, strict=True)] for pair in ((mine, other), (other, mine))
+    )
+    games, points = judged(first, second)
+    assert games == 2.0 and points == 2 * score
 
 
 @pytest.mark.parametrize("priority", [0.0, 1.0, 3.0])
@@ -197,6 +259,58 @@ def test_every_snapshot_is_in_a_full_league_with_the_same_probability():
         assert count == pytest.approx(160, abs=4 * np.sqrt(400 * 0.4 * 0.6))
 
 
+class Long(MatrixGame):
+    """A game of seven steps, in which the row player wins."""
+
+    def reset(self, seed=None, options=None):
+        self.n_steps = 0
+        return super().reset(seed, options)
+
+    def step(self, actions):
+        self.n_steps += 1
+        seen, *_, infos = super().step(actions)
+        self.agents = [] if self.n_steps == 7 else self.possible_agents
+        ends = dict.fromkeys(infos, not self.agents), dict.fromkeys(infos, False)
+        return seen, {"player_0": 1.0, "player_1": 0.0}, *ends, infos
+
+
+def test_a_policy_that_leaves_the_league_ends_its_episodes_uncounted():
+    envs = ParallelEnvVector(Long, 4, payoffs=np.eye(9).tolist())
+    config = SelfPlay(Count(), snapshot_updates=2, capacity=1, current_share=0.0)
+    for seed in range(9):  # until one is drawn in the middle of the first game
+        agent = config.create(BOX, S.Discrete(9), n_envs=4, seed=seed)
+        agent, _ = agent.update(trajectory_of(1, 4, 0))
+        if agent.update(trajectory_of(1, 4, 0))[0].numbers[0] == 2:
+            break
+    agent = config.create(BOX, S.Discrete(9), n_envs=4, seed=seed)
+    collector, host = training.Collector(envs, 2, seed=0), HostPolicy(agent.policy)
+    played = []
+    for _ in range(4):
+        played.append(collector.collect(host))
+        agent, _ = agent.update(played[-1])
+        host.push(agent.policy)
+    done = np.concatenate([x.actions for x in played])
+    np.testing.assert_array_equal(done[:7, 1:3], 0)
+    assert done[7, 1] == 2 and agent.numbers[0] >= 2
+    # The first game was played by number 1, and the second goes on.
+    assert agent.games.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("member", [False, True])
+def test_games_against_those_that_remember(member):
+    """As its own average policy does, and another's policy."""
+    spaces = BOX, S.Discrete(2)
+    inner = A2C(**SMALL, memory="gru", memory_units=3)
+    other = SelfPlay(inner).create(*spaces, n_envs=4, seed=1)
+    agent = SelfPlay(A2C(**SMALL)).create(*spaces, n_envs=4)
+    policy = agent.against(other.average_policy if member else other.learner.policy)
+    state = policy.initial_state(4)
+    for _ in range(2):
+        state = policy.act(np.ones((4, 3), np.float32), state, seed=0).state
+    own = agent.against(agent.average_policy)
+    assert own.act(np.ones((4, 3), np.float32), own.initial_state(4)).actions.shape
+
+
 @pytest.mark.slow
 def test_only_rows_of_the_learner_are_learned_from():
     envs = ParallelEnvVector(KuhnPoker, 8)
@@ -265,6 +379,46 @@ def test_a_resumed_run_is_the_same_with_its_league(tmp_path):
         one, two = run.policy, whole.agent.policy
         for x, y in zip(*map(tf.nest.flatten, (one, two)), strict=True):
             np.testing.assert_array_equal(x, y)
+
+
+def of_counts(folder, n_epochs, **given):
+    return training.Trainer(
+        folder,
+        n_epochs=n_epochs,
+        agent=SelfPlay(Count(), snapshot_updates=1, capacity=2),
+        make_envs=functools.partial(
+            ParallelEnvVector, MatrixGame, payoffs=np.eye(9).tolist()
+        ),
+        n_envs=8,
+        experience=training.Trajectories(n_steps=3),
+        intervals=training.Intervals(eval_episodes=2, checkpoint_epochs=1),
+        **given,
+    )
+
+
+def test_a_run_of_old_whose_league_kept_less_goes_on(tmp_path, monkeypatch):
+    with of_counts(tmp_path / "whole", 6) as whole:
+        whole.run(quiet=True)
+    less = {"former": (), "numbers": (), "ended_by": ()}
+    with monkeypatch.context() as patched:
+        for name in ("save_run", "save_best"):
+            save = getattr(checkpoints, name)
+            patched.setattr(
+                *(checkpoints, name),
+                lambda folder, steps, agent, *rest, save=save, **more: save(
+                    folder, steps, agent.replace(**less), *rest, **more
+                ),
+            )
+        with of_counts(tmp_path / "old", 3) as first:
+            first.run(quiet=True)
+    for step in (None, "best"):
+        with training.SavedRun(of_counts(tmp_path / "old", 6), step) as run:
+            assert run.policy.initial_state(4)["played_by"].max() <= 2
+    with of_counts(tmp_path / "old", 6, resume=True) as again:
+        again.run(quiet=True)
+    for name in ("members", "games", "points", "counts"):
+        found, expected = (getattr(x.agent, name) for x in (again, whole))
+        tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
 
 
 def test_an_environment_of_other_players_is_refused(tmp_path):

@@ -1,6 +1,6 @@
 """One policy made of several; one of them plays each episode."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,12 +18,19 @@ class LeaguePolicy(_rows.ActsByParts, pytree.PyTreeNode):
     for each copy of the environment, and the current policy plays player `i % n_agents`
     of copy i: each player in turn.
 
+    Where the member that plays a row is no longer among those of a newer version of the
+    policy, the current one goes on, from the beginning of its memory.
+
     Attributes:
         current: the policy that learns.
-        members: tuple of policies of the same architecture.
-        chances: `[1 + M]`, of the current one and of each member to be drawn.
+        members: tuple of policies.
+        chances: `[1 + M]`, of the current one and of the first M members to be drawn.
         seed: `[S]` uint32, of the draws.
         n_agents: players of a copy; None to draw for all rows.
+        numbers: of each member, 1 or more, by which the state names who plays a row,
+            and 0 the current one; `()` for their places from 1 on.
+        parts_are_alike: whether members are of the architecture of the current one; if
+            not, each remembers for itself.
 
     Example:
         >>> space = gym.spaces.Box(-1.0, 1.0, (3,))
@@ -39,9 +46,9 @@ class LeaguePolicy(_rows.ActsByParts, pytree.PyTreeNode):
     chances: np.ndarray
     seed: np.ndarray
     n_agents: int | None = pytree.nonpytree_field(default=None)
-
-    # One compiled function plays them all.
-    parts_are_alike: ClassVar[bool] = True
+    numbers: Any = ()
+    # If they are, one compiled function plays them all.
+    parts_are_alike: bool = pytree.nonpytree_field(default=True)
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -72,8 +79,13 @@ class LeaguePolicy(_rows.ActsByParts, pytree.PyTreeNode):
         )
         if self.n_agents is not None:
             drawn[self.rows_of_current(batch_size)] = 0
+        played_by = np.array(self._names(), np.int32)[drawn]
         memory = self.current.initial_state(batch_size)
-        return {"memory": memory, "played_by": drawn.astype(np.int32)}
+        state = {"memory": memory, "played_by": played_by}
+        if not self.parts_are_alike:
+            others = (member.initial_state(batch_size) for member in self.members)
+            state["memory_of_members"] = tuple(others)
+        return state
 
     def act_by(
         self,
@@ -87,23 +99,46 @@ class LeaguePolicy(_rows.ActsByParts, pytree.PyTreeNode):
         """Chooses actions by functions that replace the `act` of each part."""
         n_rows = len(tf.nest.flatten(observations)[0])
         state = state or self.initial_state(n_rows)
+        parts = {name: i for i, name in enumerate(self._names())}
         played_by = np.asarray(state["played_by"])
-        rows = {int(i): np.flatnonzero(played_by == i) for i in np.unique(played_by)}
+        memories = [state["memory"], *state.get("memory_of_members", ())]
+        memories = [tf.nest.map_structure(np.array, x) for x in memories]
+        for name in {*played_by.tolist()}.difference(parts):
+            gone = np.flatnonzero(played_by == name)
+            played_by = np.where(played_by == name, np.int32(0), played_by)
+            first = self.current.initial_state(len(gone))
+            memories[0] = _rows.put(memories[0], gone, first, n_rows)
+        rows = {
+            parts[x]: np.flatnonzero(played_by == x)
+            for x in np.unique(played_by).tolist()
+        }
+        kept_in = {i: 0 if self.parts_are_alike else i for i in rows}
         given = [
             (
                 actors[i],
                 mine,
                 _rows.picked(observations, mine),
-                _rows.picked(state["memory"], mine),
+                tf.nest.map_structure(lambda x, k=mine: x[k], memories[kept_in[i]]),
             )
             for i, mine in rows.items()
         ]
         done = _rows.acted(given, seed, temperature, mask)
-        whole: list[Any] = [None] * 4
-        for mine, each in zip(rows.values(), done, strict=True):
-            for i, part in enumerate(each):
+        whole: list[Any] = [None] * 3
+        # Of others, rows that another plays keep what they had.
+        after = [None] if self.parts_are_alike else memories
+        for (i, mine), (*decided, memory) in zip(rows.items(), done, strict=True):
+            for k, part in enumerate(decided):
                 if part is not None:
-                    whole[i] = _rows.put(whole[i], mine, part, n_rows)
-        actions, raw, log_probs, memory = whole
-        after = {"memory": memory, "played_by": played_by}
-        return policies.Acted(actions, raw, log_probs, after)
+                    whole[k] = _rows.put(whole[k], mine, part, n_rows)
+            k = kept_in[i]
+            after[k] = _rows.put(after[k], mine, memory, n_rows)
+        actions, raw, log_probs = whole
+        state = {"memory": after[0], "played_by": played_by}
+        if not self.parts_are_alike:
+            state["memory_of_members"] = tuple(after[1:])
+        return policies.Acted(actions, raw, log_probs, state)
+
+    def _names(self) -> list[int]:
+        """Who plays, as states name them."""
+        numbers = np.asarray(self.numbers).tolist() or range(1, 1 + len(self.members))
+        return [0, *numbers]

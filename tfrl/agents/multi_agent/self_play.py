@@ -21,14 +21,16 @@ class SelfPlay:
     """Hyper-parameters of self-play against a league of past policies.
 
     One player of each copy of an environment learns, each in turn over the copies; the
-    others are played by policies of the league, drawn anew for the episodes of each
-    trajectory, or by the learner's current policy. Environments are those of
+    others are played by policies of the league, drawn anew for the episodes that begin
+    in each trajectory, or by the learner's current policy. Environments are those of
     `tfrl.environments.ParallelEnvVector` whose agents have equal spaces.
 
     Every `snapshot_updates` updates the policy joins the league, which begins with the
     untrained one. A full league keeps each policy that ever joined with the same
-    probability. The share of games played against member m, which the learner beats
-    with probability `w[m]`, is
+    probability. The one that left last ends the episodes that it plays, without
+    credit; the current policy takes over those that last until the next one leaves.
+    The share of games played against member m, which the learner beats with
+    probability `w[m]`, is
 
         (1 - current_share) * f[m] / sum(f),    f[m] = (1 - w[m]) ** priority
 
@@ -45,7 +47,7 @@ class SelfPlay:
         n_agents: players of the environment, 2 or more.
         snapshot_updates: updates from one snapshot to the next.
         capacity: maximum members of the league. Each takes the memory of the policy's
-            weights, also in every checkpoint.
+            weights, also in every checkpoint, as does the one that left last.
         current_share: share of games played against the current policy.
         priority: exponent of the above.
 
@@ -140,9 +142,12 @@ class SelfPlay:
         return SelfPlayAgent(
             learner=learner,
             members=(member,) * self.capacity,
+            former=member,
+            numbers=np.append(np.arange(1, self.capacity + 1), -1),
             games=np.zeros(self.capacity, np.float32),
             points=np.zeros(self.capacity, np.float32),
             returns=np.zeros(n_rows),
+            ended_by=np.full(n_rows, -1),
             counts=np.array([0, 1]),
             seed=np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32),
             config=self,
@@ -155,9 +160,14 @@ class SelfPlayAgent(pytree.PyTreeNode):
     Attributes:
         learner: the agent that learns; `learner.policy` is what to play and to export.
         members: tuple of `capacity` policies, of which the first `n_members` count.
+        former: the policy that left the league last, to end its episodes.
+        numbers: `[capacity + 1]`, of the members and of `former`, from 1 on in the
+            order in which they joined; -1 of nobody.
         games: `[capacity]`, games against each member, older ones counting less.
         points: `[capacity]`, from these games: 1 for a win, 1/2 for a draw.
         returns: `[N]`, of the running games.
+        ended_by: `[N]`, where a row of a running game has ended, the number of who
+            played it, 0 for the learner; else -1.
         counts: `[2]`, updates done and snapshots taken.
         seed: `[2]` uint32, of the draws.
         config: the hyper-parameters.
@@ -171,9 +181,12 @@ class SelfPlayAgent(pytree.PyTreeNode):
 
     learner: Any
     members: tuple[Any, ...]
+    former: Any
+    numbers: np.ndarray
     games: np.ndarray
     points: np.ndarray
     returns: np.ndarray
+    ended_by: np.ndarray
     counts: np.ndarray
     seed: np.ndarray
     config: SelfPlay = pytree.nonpytree_field()
@@ -186,8 +199,9 @@ class SelfPlayAgent(pytree.PyTreeNode):
     def win_rates(self) -> np.ndarray:
         """Returns how often the learner beats each member, `[n_members]`.
 
-        A game is won against a member where the learner's return is above that of the
-        member's row when the learner's own episode ends, and half won where it is
+        A game counts once all of its players have ended, whoever leaves first or joins
+        late; one that a player never joins does not. It is won against a member where
+        the learner's return is above that of the member's row, and half won where it is
         equal. With three or more players each row of a member is a game of its own,
         whoever plays the rest. Results count less by 2 percent with each update; half a
         game won is the prior.
@@ -205,8 +219,9 @@ class SelfPlayAgent(pytree.PyTreeNode):
             self.win_rates(), config.priority
         )
         seed = np.append(self.seed, np.uint32(self.counts[0]))
+        members = *self.members, self.former
         return league_policy.LeaguePolicy(
-            self.learner.policy, self.members, chances, seed, config.n_agents
+            self.learner.policy, members, chances, seed, config.n_agents, self.numbers
         )
 
     @property
@@ -233,7 +248,8 @@ class SelfPlayAgent(pytree.PyTreeNode):
         other = policies.as_policy("SelfPlayAgent.against", "opponent", opponent)
         chances = np.array([0.0, 1.0])
         return league_policy.LeaguePolicy(
-            *(self.learner.policy, (other,), chances, self.seed, self.config.n_agents)
+            *(self.learner.policy, (other,), chances, self.seed, self.config.n_agents),
+            parts_are_alike=False,
         )
 
     @property
@@ -279,29 +295,35 @@ class SelfPlayAgent(pytree.PyTreeNode):
         return agent, {**info, **{f"league_{key}": x for key, x in found.items()}}
 
     def _judged(self, trajectory: records.Trajectory, rows: np.ndarray) -> Self:
-        """Counts the games that ended."""
-        count = self.config.n_agents
+        """Counts the games that are over."""
+        count, numbers = self.config.n_agents, self.numbers[: self.n_members]
         games, points = self.games * np.float32(_LEFT), self.points * np.float32(_LEFT)
-        returns = np.array(self.returns)
+        returns, ended_by = np.array(self.returns), np.array(self.ended_by)
         rewards, valid = (np.asarray(x) for x in (trajectory.rewards, trajectory.valid))
         ended = np.asarray(trajectory.terminated) | np.asarray(trajectory.truncated)
         played_by = np.asarray(trajectory.states["played_by"])
         others = np.ones(len(returns), bool)
         others[rows] = False
         for t in range(len(rewards)):
-            plays = np.repeat(valid[t, rows], count)
-            returns = np.where(plays, returns + rewards[t] * valid[t], 0.0)
-            over = (ended & valid)[t, rows]
-            if not over.any():
+            # Where a row that has ended plays again, its copy has begun anew.
+            again = (valid[t] & (ended_by >= 0)).reshape(-1, count).any(1)
+            is_new = np.repeat(again, count)
+            returns = np.where(is_new, 0.0, returns) + rewards[t] * valid[t]
+            ended_by = np.where(is_new, -1, ended_by)
+            ended_by = np.where(ended[t] & valid[t], played_by[t], ended_by)
+            is_over = np.repeat((ended_by >= 0).reshape(-1, count).all(1), count)
+            if not is_over.any():
                 continue
             mine = np.repeat(returns[rows], count)
             scores = np.where(mine > returns, 1.0, 0.5 * (mine == returns))
-            counted = np.repeat(over, count) & others & (played_by[t] > 0)
-            against = played_by[t, counted] - 1
-            np.add.at(games, against, 1.0)
-            np.add.at(points, against, scores[counted])
-            returns = np.where(np.repeat(over, count), 0.0, returns)
-        return self.replace(games=games, points=points, returns=returns)
+            counted = (is_over & others)[:, None] & (ended_by[:, None] == numbers)
+            games[: len(numbers)] += counted.sum(0)
+            points[: len(numbers)] += (counted * scores[:, None]).sum(0)
+            returns = np.where(is_over, 0.0, returns)
+            ended_by = np.where(is_over, -1, ended_by)
+        return self.replace(
+            games=games, points=points, returns=returns, ended_by=ended_by
+        )
 
     def _joined(self) -> Self:
         """Lets the learner's policy join the league, if chance does not refuse it."""
@@ -313,15 +335,17 @@ class SelfPlayAgent(pytree.PyTreeNode):
         counts = np.array([int(self.counts[0]), taken + 1])
         if place >= capacity:
             return self.replace(counts=counts)
-        members, games, points = (
-            list(self.members),
-            self.games.copy(),
-            self.points.copy(),
-        )
+        members, numbers = list(self.members), self.numbers.copy()
+        games, points = self.games.copy(), self.points.copy()
+        former = self.former
+        if taken >= capacity:
+            former, numbers[-1] = members[place], numbers[place]
         members[place] = policies.without_optimizer(self.learner.policy)
+        numbers[place] = taken + 1
         games[place] = points[place] = 0.0
+        told = {"games": games, "points": points, "counts": counts}
         return self.replace(
-            members=tuple(members), games=games, points=points, counts=counts
+            members=tuple(members), former=former, numbers=numbers, **told
         )
 
 
