@@ -153,6 +153,16 @@ def test_unknown_parameters_are_told():
         configs.parse(bindings=["t_plain.name = 'x'", "t_make.name = 'x'"])
 
 
+def test_arguments_of_an_environment_have_a_place():
+    def t_make_vec(env_id: str, n_envs: int = 1, env_kwargs: dict | None = None):
+        return env_id, n_envs, env_kwargs
+
+    configs.register({"t_make_vec": t_make_vec}, module="types")
+    told = r"go into `t_make_vec.env_kwargs = \{'own_spaces': \.\.\.\}`"
+    with pytest.raises(ValueError, match=told):
+        configs.parse(bindings=["t_make_vec.own_spaces = True"])
+
+
 def test_the_default_passes_whatever_its_annotation():
     parse(int, "typed.x = None", default=None)
 

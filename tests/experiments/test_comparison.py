@@ -8,6 +8,7 @@ import pytest
 
 from tfrl import command, summaries
 from tfrl._internal import sealed_folder
+from tfrl.agents import A2C, SelfPlay
 from tfrl.environments import (
     MatrixGame,
     ParallelEnvVector,
@@ -136,13 +137,13 @@ def test_what_is_not_done_or_not_counted_is_named(folders, capsys):
     assert comparison.compare([folders[0]]).scores[0].notes == ()
 
 
-def record(folder, make_envs, environment=()):
+def record(folder, make_envs, environment=(), **arguments):
     """What a run keeps of the environments of a program, beside its `metrics.csv`."""
-    arguments = {"make_envs": _kept_arguments.kept(make_envs)}
+    arguments["make_envs"] = _kept_arguments.kept(make_envs)
     run = {"arguments": arguments, "environment": [*environment]}
     kept = json.loads(typed_json.to_json({"run": run}))
     (folder / "run.json").write_bytes(sealed_folder.sealed(kept))
-    (folder / "config.gin").unlink()
+    (folder / "config.gin").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -220,6 +221,19 @@ def test_what_makes_folders_unlike_is_told(folders, tmp_path, capsys):
     assert {*notes} <= {*capsys.readouterr().out.splitlines()}
     assert command.main(["compare", *given, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == [*notes]
+
+
+def test_it_is_told_that_returns_of_self_play_are_of_both_sides(folders, tmp_path):
+    third = runs(tmp_path / "third", [0.0])
+    record(folders[0] / "seed_1", functools.partial(make_vec, "CartPole-v1"))
+    assert comparison.compare([*folders, third]).notes == ()
+    agent = _kept_arguments.kept(SelfPlay(A2C()))
+    record(folders[0] / "seed_1", make_vec, agent=agent)
+    config = third / "seed_0" / "config.gin"
+    config.write_text(config.read_text() + "Trainer.agent = @SelfPlay()\n")
+    (note,) = comparison.compare([*folders, third]).notes
+    assert f"winners and losers, in {folders[0]}, {third}: " in note
+    assert comparison.compare(folders[1:]).notes == ()
 
 
 @pytest.mark.slow

@@ -26,7 +26,8 @@ import pytest
 import source_tree
 
 import tfrl
-from tfrl import command
+from tfrl import command, rl_trainer
+from tfrl.configuring import configs
 
 ROOT = pathlib.Path(__file__).parents[2]
 SITE = ROOT / "tools" / "site"
@@ -145,6 +146,27 @@ def test_programs_import_what_configurations_name(path):
     for kind, line, text in blocks(path):
         if kind == "python" and "configuring.parse" in text:
             assert "import tfrl.rl_trainer" in text, f"line {line}"
+
+
+WITH_CONFIGURATIONS = [
+    pytest.param(text, id=f"{name}:{line}")
+    for path, name in zip(PAGES, NAMES, strict=True)
+    for kind, line, text in blocks(path)
+    if kind == "gin"
+]
+
+
+@pytest.mark.parametrize("text", WITH_CONFIGURATIONS)
+def test_configurations_are_such(text, tmp_path):
+    """They name what there is, and make trainers."""
+    names = {name: rl_trainer._CONFIGURABLES[name] for name in ("make_vec", "Trainer")}
+    made = configs.register(names)
+    (tmp_path / "whole.gin").write_text(text)
+    try:
+        configs.parse([tmp_path / "whole.gin"])
+        made["Trainer"](tmp_path / "run").eval_envs.close()
+    finally:
+        configs.clear()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=NAMES)

@@ -10,7 +10,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from PIL import Image
 
 from tfrl.agents.on_policy import policy_gradient
-from tfrl.environments import vector
+from tfrl.environments import matrix_game, parallel_vector, vector
+from tfrl.saving import checkpoints
 from tfrl.training import cadence, experience, saved_run, trainer
 
 
@@ -52,7 +53,7 @@ class MaskedVector(SyncVectorEnv):
 gym.register("Masked-v0", Masked, vector_entry_point=MaskedVector)
 
 
-def build(folder, make_envs):
+def build(folder, make_envs, eval_episodes=1):
     return trainer.Trainer(
         folder,
         n_epochs=1,
@@ -60,8 +61,19 @@ def build(folder, make_envs):
         make_envs=make_envs,
         n_envs=2,
         experience=experience.Trajectories(4),
-        intervals=cadence.Intervals(eval_episodes=1),
+        intervals=cadence.Intervals(eval_episodes=eval_episodes),
     )
+
+
+def test_it_is_told_that_several_agents_are_not_filmed(tmp_path):
+    make = functools.partial(parallel_vector.ParallelEnvVector, matrix_game.MatrixGame)
+    like = build(tmp_path, make, eval_episodes=2)
+    checkpoints.save_run(tmp_path, 8, like.agent, {})
+    with (
+        saved_run.SavedRun(like) as run,
+        pytest.raises(ValueError, match=r"of one agent; got .*'player_1'.*envs.render"),
+    ):
+        run.record(tmp_path / "episode.gif")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import warnings
 
 import gymnasium as gym
 import numpy as np
@@ -10,13 +11,73 @@ import pytest
 import tensorflow as tf
 from tiny_agents import EVERY, build, stop_in, train
 
+from tfrl._internal import gym_checks
 from tfrl.agents.on_policy import ppo
-from tfrl.environments import vector
+from tfrl.core import pytree
+from tfrl.environments import matrix_game, parallel_vector, vector
 from tfrl.environments.compiled import cartpole, vector_env, wrappers
+from tfrl.policies import policy
 from tfrl.summaries import run_log
-from tfrl.training import _environments, evaluation
+from tfrl.training import _environments, evaluation, experience, trainer
 
 W, V = gym.wrappers, gym.wrappers.vector
+
+
+class Still(pytree.PyTreeNode):
+    """An agent that does the first choice as each player, and its policy."""
+
+    weight: np.ndarray
+
+    @property
+    def policy(self):
+        return self
+
+    def initial_state(self, batch_size):
+        return ()
+
+    def act(self, observations, state=(), **_):
+        done = gym_checks.mapped(lambda x: np.zeros(len(x), np.int64), observations)
+        return policy.Acted(done, done, None, state)
+
+    def update(self, trajectory):
+        return self, {}
+
+
+class OfOne:
+    """Makes one."""
+
+    def create(self, observation_space, action_space, *, seed=0):
+        return Still(np.zeros(1))
+
+
+class OfSeveral(OfOne):
+    """Makes one that knows that there are several."""
+
+    def create(self, observation_space, action_space, *, seed=0, n_agents=None):
+        return Still(np.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("agent", "own_spaces"), [(OfOne, True), (OfOne, False), (OfSeveral, True)]
+)
+def test_it_is_told_that_one_policy_acts_for_all(tmp_path, agent, own_spaces):
+    """Though only one part of a row's actions counts."""
+    make = functools.partial(
+        parallel_vector.ParallelEnvVector,
+        matrix_game.MatrixGame,
+        own_spaces=own_spaces,
+    )
+    given = {"agent": agent(), "make_envs": make, "n_envs": 4, "n_epochs": 1}
+    with (
+        trainer.Trainer(
+            tmp_path, experience=experience.Trajectories(2), **given
+        ) as own,
+        warnings.catch_warnings(record=True) as told,
+    ):
+        warnings.simplefilter("always")
+        own.run(quiet=True)
+    found = [x for x in told if "one policy of OfOne acts for all of" in str(x.message)]
+    assert len(found) == (agent is OfOne and own_spaces)
 
 
 OPEN = contextlib.nullcontext()

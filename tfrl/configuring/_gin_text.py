@@ -232,6 +232,9 @@ def _check_names(
         meant = [f"`{other}.{binding.parameter}`" for other in sorted(others)]
         todo = guess(binding.parameter, parameters, f"there are {[*parameters]}")
         todo = f"did you mean {' or '.join(meant)}?" if meant else todo
+        if "env_kwargs" in parameters:
+            own = f"`{binding.selector}.env_kwargs = {{'{binding.parameter}': ...}}`"
+            todo += f" Arguments of the environment go into {own}"
         raise error_at(place, expected, got, todo) from error
 
 

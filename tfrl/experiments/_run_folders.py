@@ -142,6 +142,22 @@ def environment_of(run: pathlib.Path) -> str | None:
     return None if told is None else _named(told[1], told[3])
 
 
+def agent_of(run: pathlib.Path) -> str | None:
+    """Returns the name of the agent of a run, where its folder tells it.
+
+    Args:
+        run: its folder.
+    """
+    with contextlib.suppress(KeyError, TypeError, AttributeError):
+        agent = run_record(run)["arguments"]["agent"]
+        marked = (item for mark, item in agent.items() if mark.startswith("="))
+        return str(next(marked)).rpartition(":")[2]
+    config = run / "config.gin"
+    text = config.read_text("utf-8", "replace") if config.is_file() else ""
+    told = re.search(r"^Trainer\.agent = @(?:\w+[./])*(\w+)\(\)", text, re.MULTILINE)
+    return None if told is None else told[1]
+
+
 def run_record(run: pathlib.Path) -> dict[str, Any]:
     """Returns what a run keeps of itself; nothing of one that keeps nothing.
 

@@ -70,8 +70,8 @@ class Comparison(NamedTuple):
         scores: of each folder.
         improvements: of each pair, in the order of the folders.
         notes: a line for each argument of `make_envs`, beside the environment, that
-            runs have different values of, and one if folders end after different
-            numbers of steps, by more than 5 %.
+            runs have different values of, one if folders end after different numbers
+            of steps, by more than 5 %, and one for those with runs of self-play.
 
     Example:
         >>> Comparison((), ()).improvements
@@ -136,7 +136,7 @@ def compare(
         )
         low, high = ends if min(len(x), len(y)) > 1 else (None, None)
         improvements.append(Improvement(one.name, other.name, probability, low, high))
-    notes = *_unlike_environments(groups), *_unlike_steps(scores)
+    notes = *_unlike_environments(groups), *_unlike_steps(scores), *_both_sides(groups)
     return Comparison(scores, tuple(improvements), notes)
 
 
@@ -269,6 +269,21 @@ def _unlike_steps(scores: Sequence[Scores]) -> list[str]:
         return []
     told = ", ".join(f"{steps:,} in {name}" for name, steps in ends.items())
     return [f"the last evaluations are after different numbers of steps: {told}"]
+
+
+def _both_sides(groups: Mapping[str, Sequence[pathlib.Path]]) -> list[str]:
+    """A line that tells in which folders winners and losers are counted together."""
+    names = [
+        name
+        for name, runs in groups.items()
+        if "SelfPlay" in map(_run_folders.agent_of, runs)
+    ]
+    told = (
+        f"returns of self-play are means over winners and losers, in {', '.join(names)}"
+        ": they do not tell which run plays better; let one play another, by "
+        "`agent.against`"
+    )
+    return [told] if names else []
 
 
 def _evaluated(run: pathlib.Path) -> tuple[tuple[float, int] | None, str | None]:

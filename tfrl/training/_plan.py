@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import keras
 
 from tfrl._internal import checks
@@ -12,7 +13,7 @@ from tfrl.agents import agent as agents
 from tfrl.agents import replicated
 from tfrl.agents.multi_agent import independent, self_play
 from tfrl.agents.on_policy import ppo
-from tfrl.training import _processes, cadence
+from tfrl.training import _processes, cadence, evaluation
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import (
     actor_collection,
@@ -368,6 +369,32 @@ def check_in_graph(where: str, config: agents.AgentConfig, remedy: str) -> None:
             f"{type(config).__name__}, which puts the actions of several policies "
             f"together on the host; {remedy}"
         )
+
+
+def unused_parts(config: agents.AgentConfig, envs: Any) -> str | None:
+    """Tells that a policy acts for all players at once, where only one part counts.
+
+    Args:
+        config: that was checked.
+        envs: vector environment.
+    """
+    spaces = envs.single_observation_space, envs.single_action_space
+    players = evaluation.agents_of(envs)
+    asks = "n_agents" in inspect.signature(config.create).parameters
+    if asks and not isinstance(config, self_play.SelfPlay):
+        return None
+    are_own = all(
+        isinstance(space, gym.spaces.Dict) and (*space.spaces,) == players
+        for space in spaces
+    )
+    if not players or not are_own:
+        return None
+    return (
+        f"one policy of {type(config).__name__} acts for all of {players!s:.80} at "
+        "once, though in each row one part of its actions counts (`own_spaces=True`), "
+        "and learns from the others as noise; take Independent, or leave "
+        "`own_spaces` out where spaces are equal"
+    )
 
 
 def _kinds_of(config: agents.AgentConfig) -> tuple[type, ...]:

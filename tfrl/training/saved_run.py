@@ -294,6 +294,12 @@ class SavedRun:
     def _drawable(self) -> gym.Env:
         """One environment like those of the run, drawing to arrays."""
         envs, where = self._like.eval_envs, "`SavedRun.record`: `path` expected"
+        if players := evaluation.agents_of(envs):
+            raise ValueError(
+                "`SavedRun.record`: expected a run in an environment of one agent; got "
+                f"one of {players!s:.80}; draw each copy of several agents by "
+                "`envs.render()` of a vector made with `render_mode='rgb_array'`"
+            )
         if "rgb_array" not in envs.metadata.get("render_modes", ()):
             raise ValueError(
                 f"{where} an environment that draws to arrays (render mode "

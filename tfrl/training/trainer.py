@@ -151,7 +151,6 @@ class Trainer:
         self._resume, self._override = resume, override
         self._is_open, self._open = False, contextlib.ExitStack()
         self.notice: str | None = None
-        self._unrecorded: str | None = None
         self.stop_training, self._standing = False, cadence.Standing(stop_at_return)
         made = _parts.made(plan, self._workers, self._open, self.directory, resume)
         self.record, self.eval_envs = made.record, made.eval_envs
@@ -169,6 +168,7 @@ class Trainer:
         self._seconds, self._log_position = 0.0, run_log.RunLog.START
         self._saved: int | None = None
         self._config, self._is_between_epochs = plan.arguments["agent"], True
+        self._told = [_plan.unused_parts(self._config, made.eval_envs)]
 
     def __enter__(self) -> Self:
         """Locks the folder and, when resuming, loads its newest checkpoint."""
@@ -238,7 +238,7 @@ class Trainer:
             _processes.saving_if_it_fails(lambda: self._keep(report), self._is_whole),
         ):
             hint = collection.forewarning(self._collector)
-            report.say(self.notice, self.record.notice, self._unrecorded, hint=hint)
+            report.say(self.notice, self.record.notice, *self._told, hint=hint)
             self._workers.stop_when(interrupted)
             self._workers.check_alike(
                 {**self.record.common, "env_steps": self.env_steps}
@@ -480,7 +480,7 @@ class Trainer:
 
     def _restore(self) -> str | None:
         """Loads the newest checkpoint; returns what the user should know."""
-        self._unrecorded = _run_record.lacking(self.directory, self.record)
+        self._told.append(_run_record.lacking(self.directory, self.record))
         asked = self._override, self._config
         self.record = _run_record.continued(self.record, self.directory, *asked)
         with _parts.blaming_overrides(self.record.overrides if self._override else ()):
