@@ -22,6 +22,7 @@ from tfrl.environments import (
     action_masks,
     compiled,
     env_check,
+    matrix_game,
 )
 
 S = gym.spaces
@@ -358,6 +359,12 @@ def test_scribbling():
     _episodes._scribble(nest)
     assert nest["a"][0].tolist() == [1, 1] and nest["a"][1].all()
     assert nest["b"].item() == 0 and nest["fixed"].item() == 0
+
+
+def test_for_several_agents_the_vector_is_named():
+    for given in (matrix_game.MatrixGame, matrix_game.MatrixGame()):
+        with pytest.raises(TypeError, match=r"`env` .*several agents a `ParallelEnvV"):
+            env_check.check_env(given)
 
 
 def test_of_compiled_environments_their_own_check_is_named():

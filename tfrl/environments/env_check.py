@@ -229,6 +229,9 @@ def _check_is_one(env: Any) -> None:
     if hasattr(getattr(env, "compiled", env), "n_noise"):
         remedy = "`tfrl.environments.compiled.check_compiled`"
         raise TypeError(f"{error}; of compiled environments ask {remedy}")
+    if hasattr(env, "possible_agents"):
+        remedy = "`ParallelEnvVector`, which checks it while it is played"
+        raise TypeError(f"{error}; make an environment of several agents a {remedy}")
     raise error
 
 

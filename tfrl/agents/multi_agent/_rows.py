@@ -40,6 +40,13 @@ def picked(nest: Any, rows: np.ndarray) -> Any:
     return tf.nest.map_structure(lambda x: np.asarray(x)[rows], nest)
 
 
+def remembered(memory: Any, rows: np.ndarray) -> Any:
+    """Returns rows of what a policy remembers, a nest of arrays of any kind."""
+    if type(memory) is tuple and not memory:
+        return memory
+    return tf.nest.map_structure(lambda x: np.asarray(x)[rows], memory)
+
+
 def put(whole: Any, rows: np.ndarray, part: Any, n_rows: int) -> Any:
     """Returns a nest `[n_rows, ...]` in which a part has its rows.
 

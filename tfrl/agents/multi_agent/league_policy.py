@@ -102,15 +102,15 @@ class LeaguePolicy(_rows.ActsByParts, pytree.PyTreeNode):
         parts = {name: i for i, name in enumerate(self._names())}
         played_by = np.asarray(state["played_by"])
         memories = [state["memory"], *state.get("memory_of_members", ())]
-        memories = [tf.nest.map_structure(np.array, x) for x in memories]
         for name in {*played_by.tolist()}.difference(parts):
             gone = np.flatnonzero(played_by == name)
             played_by = np.where(played_by == name, np.int32(0), played_by)
+            own = tf.nest.map_structure(np.array, memories[0])
             first = self.current.initial_state(len(gone))
-            memories[0] = _rows.put(memories[0], gone, first, n_rows)
+            memories[0] = _rows.put(own, gone, first, n_rows)
         rows = {
             parts[x]: np.flatnonzero(played_by == x)
-            for x in np.unique(played_by).tolist()
+            for x in sorted({*played_by.tolist()})
         }
         kept_in = {i: 0 if self.parts_are_alike else i for i in rows}
         given = [
@@ -118,14 +118,16 @@ class LeaguePolicy(_rows.ActsByParts, pytree.PyTreeNode):
                 actors[i],
                 mine,
                 _rows.picked(observations, mine),
-                tf.nest.map_structure(lambda x, k=mine: x[k], memories[kept_in[i]]),
+                _rows.remembered(memories[kept_in[i]], mine),
             )
             for i, mine in rows.items()
         ]
         done = _rows.acted(given, seed, temperature, mask)
         whole: list[Any] = [None] * 3
         # Of others, rows that another plays keep what they had.
-        after = [None] if self.parts_are_alike else memories
+        after: list[Any] = [None]
+        if not self.parts_are_alike:
+            after = [tf.nest.map_structure(np.array, x) for x in memories]
         for (i, mine), (*decided, memory) in zip(rows.items(), done, strict=True):
             for k, part in enumerate(decided):
                 if part is not None:
