@@ -1,5 +1,6 @@
 """What losses of a `FitModel` are, and what they tell: weighted, named, as means."""
 
+import contextlib
 import inspect
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -226,8 +227,18 @@ class Reports:
 
     def active(self) -> list[keras.metrics.Metric]:
         """Returns the metrics of the phase in which the model is."""
-        means = self._means.get(self.phase)
-        return [] if means is None else [*means.values(), *self._flat]
+        # Both phases share those asked for, which have to be reset before the first
+        # report too.
+        return [*self._means.get(self.phase, {}).values(), *self._flat]
+
+    @contextlib.contextmanager
+    def testing(self) -> Iterator[None]:
+        """Lets the model be in the phase of its tests."""
+        before, self.phase = self.phase, TESTING
+        try:
+            yield
+        finally:
+            self.phase = before
 
     def update(
         self, phase: str, extra: Any, weights: tf.Tensor, total: tf.Tensor

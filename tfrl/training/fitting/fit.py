@@ -5,6 +5,7 @@ data set comes as callbacks: `Collect`, `Rollouts`, `Evaluate`, `RunCheckpoint`.
 """
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
@@ -267,11 +268,21 @@ class FitModel(_fit_data.OwnFit):
             size = kwargs.pop("batch_size", None)
             steps = kwargs.get("steps")
             x = _fit_data.drawn("FitModel.evaluate", x, size, "steps", steps)
-        before, self._reports.phase = self._reports.phase, _fit_losses.TESTING
-        try:
+        with self._reports.testing():
             return super().evaluate(x, *args, **kwargs)
-        finally:
-            self._reports.phase = before
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Computes losses and reports of one batch; see `keras.Model.test_on_batch`.
+
+        Args:
+            *args: as in Keras.
+            **kwargs: as in Keras.
+
+        Returns:
+            As in Keras.
+        """
+        with self._reports.testing():
+            return super().test_on_batch(*args, **kwargs)
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Takes one step of the optimizer; `fit` compiles it."""
@@ -293,9 +304,7 @@ class FitModel(_fit_data.OwnFit):
             flat = [g for each in gradients.values() for g in each if g is not None]
             with tf.control_dependencies(flat):
                 for name, optimizer in self.optimizers.items():
-                    weights = self._trained(name).trainable_weights
-                    pairs = zip(gradients[name], weights, strict=True)
-                    optimizer.apply_gradients(pairs)
+                    self._apply(name, optimizer, gradients[name])
             if self.target_updater is not None:
                 self.target_updater()
         return self.get_metrics_result()
@@ -316,7 +325,7 @@ class FitModel(_fit_data.OwnFit):
             percent is 0 as long as `fit` does not know how many steps there will be.
         """
         env_steps, first, total = (tf.convert_to_tensor(each) for each in self._counts)
-        iterations = tf.cast(tf.convert_to_tensor(self.optimizer.iterations), tf.int64)
+        iterations = self._iterations()
         done = tf.cast(iterations - first, tf.float32)
         percent = tf.math.divide_no_nan(done, tf.cast(total, tf.float32))
         percent = tf.clip_by_value(percent, 0.0, 1.0)
@@ -325,9 +334,26 @@ class FitModel(_fit_data.OwnFit):
             numbers = [each.numpy().item() for each in numbers]
         return progress.Progress(*numbers)
 
+    def _iterations(self) -> tf.Tensor:
+        """Returns the steps taken; the optimizer of a frozen network takes none."""
+        each = [self.optimizer, *self.optimizers.values()]
+        counts = [tf.cast(tf.convert_to_tensor(x.iterations), tf.int64) for x in each]
+        return tf.reduce_max(counts)
+
     def _trained(self, name: str) -> Any:
         """Returns the network that a loss trains."""
         return self.network[name] if name else self
+
+    def _apply(self, name: str, optimizer: Any, gradients: list[Any]) -> None:
+        """Moves the weights of a network, or warns, as Keras does, if it has none."""
+        weights = self._trained(name).trainable_weights
+        if weights:
+            optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        else:
+            which = f"network {name!r}" if name else "model"
+            warnings.warn(
+                f"The {which} does not have any trainable weights.", stacklevel=2
+            )
 
     def _part(
         self, name: str, batch: tuple[Any, Any], *, training: bool
@@ -350,8 +376,7 @@ class FitModel(_fit_data.OwnFit):
 
     def _begin_epoch(self, epoch: int, epochs: int, steps: int) -> None:
         """Sets what share of the training an iteration is."""
-        iterations = tf.convert_to_tensor(self.optimizer.iterations)
-        self._counts[1].assign(tf.cast(iterations, tf.int64) - epoch * steps)
+        self._counts[1].assign(self._iterations() - epoch * steps)
         self._counts[2].assign(epochs * steps)
 
     def _use(self, ledger: _fit_data.PriorityLedger | None) -> None:
