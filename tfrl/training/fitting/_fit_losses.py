@@ -1,6 +1,5 @@
 """What losses of a `FitModel` are, and what they tell: weighted, named, as means."""
 
-import contextlib
 import inspect
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -230,15 +229,6 @@ class Reports:
         # Both phases share those asked for, which have to be reset before the first
         # report too.
         return [*self._means.get(self.phase, {}).values(), *self._flat]
-
-    @contextlib.contextmanager
-    def testing(self) -> Iterator[None]:
-        """Lets the model be in the phase of its tests."""
-        before, self.phase = self.phase, TESTING
-        try:
-            yield
-        finally:
-            self.phase = before
 
     def update(
         self, phase: str, extra: Any, weights: tf.Tensor, total: tf.Tensor

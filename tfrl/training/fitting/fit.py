@@ -64,6 +64,9 @@ class FitModel(_fit_data.OwnFit):
     as it is. The logs then have `actor_loss`, `critic_loss`, reports such as
     `critic_td_error`, and `loss`, the sum.
 
+    A program that loads a `.keras` file of a `FitModel` must `import tfrl.training`
+    before `keras.saving.load_model`; `import tfrl` alone does not register the class.
+
     The losses are computed in float32 at least; under mixed precision end the network
     in a float32 layer, as always with Keras.
 
@@ -268,7 +271,7 @@ class FitModel(_fit_data.OwnFit):
             size = kwargs.pop("batch_size", None)
             steps = kwargs.get("steps")
             x = _fit_data.drawn("FitModel.evaluate", x, size, "steps", steps)
-        with self._reports.testing():
+        with self._testing():
             return super().evaluate(x, *args, **kwargs)
 
     def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
@@ -281,8 +284,17 @@ class FitModel(_fit_data.OwnFit):
         Returns:
             As in Keras.
         """
-        with self._reports.testing():
+        with self._testing():
             return super().test_on_batch(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _testing(self) -> Iterator[None]:
+        """Lets the metrics be those of tests."""
+        before, self._reports.phase = self._reports.phase, _fit_losses.TESTING
+        try:
+            yield
+        finally:
+            self._reports.phase = before
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Takes one step of the optimizer; `fit` compiles it."""
@@ -424,7 +436,9 @@ class FitModel(_fit_data.OwnFit):
         given = {
             "network": self.network,
             "loss_fn": self.loss_fn,
-            "target_updater": _updater_config(self.target_updater, self.network),
+            "target_updater": _recipes.updater_config(
+                self.target_updater, self.network
+            ),
             "reduction": self.reduction,
         }
         return super().get_config() | _recipes.described_as(given)
@@ -455,24 +469,6 @@ class FitModel(_fit_data.OwnFit):
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` described."""
         self.compile(**keras.saving.deserialize_keras_object(config))
-
-
-def _updater_config(updater: Any, network: Any) -> dict[str, Any] | None:
-    """Returns the arguments that make a target updater of a network again."""
-    if updater is None:
-        return None
-    own, given = map(tf.nest.flatten, (network, updater.models))
-    if list(map(id, own)) != list(map(id, given)):
-        raise ValueError(
-            "`FitModel.get_config`: `target_updater` expected to be of the network, to "
-            "be made again; got one of other models; save the weights alone"
-        )
-    return {
-        "target_models": updater.target_models,
-        "tau": updater.tau,
-        "period": updater.period,
-        "delayed_update": updater.delayed_update,
-    }
 
 
 def _checked_optimizers(names: list[str], given: Any) -> dict[str, Any]:
