@@ -104,7 +104,8 @@ def written_out(agent, sample, noise, target_of, losses_of, raised_of):
         raised_of: from outputs of the critics at (s, pi(s)) to values `[B]`.
 
     Returns:
-        Parameters of actor, critics and their copies, log alpha, and critics' losses.
+        Parameters of actor, critics and their copies, log alpha, critics' losses, and
+        the actor's, of its steps.
     """
     config, data = agent.config, sample.data
     policy, own = doubles(agent.policy.state.params), doubles(agent.critics.params)
@@ -116,7 +117,7 @@ def written_out(agent, sample, noise, target_of, losses_of, raised_of):
         Adam(config.critic_learning_rate),
         Adam(config.temperature_learning_rate),
     ]
-    found = []
+    found, of_actor = [], []
     for k in range(len(sample.weights)):
         x, raw, later = (
             leaf[k].astype(np.float64)
@@ -142,19 +143,21 @@ def written_out(agent, sample, noise, target_of, losses_of, raised_of):
                 kept.append(-tf.reduce_mean(log_prob))
                 return tf.reduce_mean(alpha * log_prob - raised_of(values))
 
-            policy, _ = adams[0].step(policy, actor_loss)
+            policy, loss = adams[0].step(policy, actor_loss)
+            of_actor.append(loss)
             gap = entropies[0].numpy() - wanted
             log_alpha, _ = adams[2].step(log_alpha, lambda x, gap=gap: x[""] * gap)
         target = {
             name: config.tau * own[name] + (1 - config.tau) * old
             for name, old in target.items()
         }
-    return policy, own, target, log_alpha[""], found
+    return policy, own, target, log_alpha[""], found, of_actor
 
 
 def assert_written_out(agent, sample, noise, close, *rules):
     """Compares an update with what `written_out` says."""
-    policy, own, target, log_alpha, losses = written_out(agent, sample, noise, *rules)
+    *found, losses, of_actor = written_out(agent, sample, noise, *rules)
+    policy, own, target, log_alpha = found
     learned, info = agent.update(sample)
     pairs = (
         (learned.policy.state.params, policy),
@@ -167,4 +170,6 @@ def assert_written_out(agent, sample, noise, close, *rules):
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, err_msg=name, **close)
     np.testing.assert_allclose(info["critic_loss"], np.mean(losses), rtol=1e-4)
+    mean = agent.config.policy_delay * np.sum(of_actor) / len(losses)
+    np.testing.assert_allclose(info["policy_loss"], mean, rtol=1e-4)
     return learned, info

@@ -349,34 +349,6 @@ def test_the_seed_is_that_of_networks_made_by_a_function():
     assert same and not other
 
 
-@keras.saving.register_keras_serializable(package="given_networks")
-class Counting(L.Dense):
-    """Counts its calls, in inference too."""
-
-    def build(self, input_shape):
-        super().build(input_shape)
-        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
-
-    def call(self, inputs):
-        self.calls.assign_add(1.0)
-        return super().call(inputs) + self.calls
-
-
-def test_variables_that_calls_change_stay_as_they_were():
-    network = keras.Sequential([keras.Input([3]), Counting(4)])
-    policy = values_policy(network)
-    made = float(network.layers[0].calls.numpy())
-    seen = batch_of(BOX)
-    first, second = (policy.outputs(seen, ())[0].numpy() for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    told = policy.to_keras()(seen)
-    np.testing.assert_allclose(told, first, rtol=1e-6)
-    kept = float(network.layers[0].calls.numpy())
-    assert kept == made > 0.0
-    np.testing.assert_allclose(first, network(seen), rtol=1e-6)
-    assert float(network.layers[0].calls.numpy()) == made + 1.0
-
-
 def test_small_images_need_no_moments():
     inputs = keras.Input(IMAGE.shape, dtype="uint8")
     outputs = L.Dense(2)(L.Flatten()(L.Rescaling(1 / 255)(inputs)))

@@ -185,6 +185,9 @@ class AsKeras(keras.layers.Layer):
         1
     """
 
+    # To renew it at every call is no draw, of which agents would warn.
+    has_key = True
+
     def __init__(
         self,
         layer: Any,

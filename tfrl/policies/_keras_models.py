@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -315,6 +316,45 @@ def has_layer(network: keras.layers.Layer, kind: type) -> bool:
     return any(isinstance(x, kind) for x in network._flatten_layers())
 
 
+def tried(network: keras.layers.Layer, shown: Any) -> tuple[Any, list[Any]]:
+    """Returns what a model says in inference, and what its layers add to a loss.
+
+    Its variables keep their values; a model that is not built makes them in the call.
+    Warns if the call writes to some, which agents never keep; not of what `AsKeras`
+    renews.
+
+    Args:
+        network: the model.
+        shown: what it is called with.
+
+    Example:
+        >>> network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+        >>> tried(network, np.zeros((4, 3), "f"))[0].shape
+        TensorShape([4, 2])
+    """
+    before = [(variable, tf.identity(variable)) for variable in network.variables]
+    outputs = network(shown, training=False)
+    losses = network.losses
+    for variable, value in before:
+        variable.assign(value)
+    with keras.StatelessScope() as scope:
+        network(shown, training=False)
+    keyed = [x for x in network._flatten_layers() if getattr(x, "has_key", False)]
+    renewed = {id(variable) for layer in keyed for variable in layer.variables}
+    written = scope.state_mapping.keys() - renewed
+    if written:
+        known = {id(variable): variable.path for variable in network.variables}
+        names = sorted({known.get(x, "Keras' random generator") for x in written})
+        warnings.warn(
+            "`create`: `network` expected a model whose call writes to no variable in "
+            f"inference; got one that writes to {names}; an agent calls it with the "
+            "same values each time: what is drawn, counted or averaged stays as it is "
+            "now, so leave exploration to the agent's settings",
+            stacklevel=2,
+        )
+    return outputs, losses
+
+
 def _probed(network: keras.layers.Layer, shown: Any, seed: int, what: str) -> Any:
     """What a network says to two rows, if it is one that an agent can have."""
     if has_layer(network, _masks.MaskedNetwork):
@@ -324,13 +364,13 @@ def _probed(network: keras.layers.Layer, shown: Any, seed: int, what: str) -> An
         )
     try:
         with keras_seeds.seeded(seed):
-            outputs = network(shown, training=False)
+            outputs, losses = tried(network, shown)
     except Exception as error:
         raise ValueError(
             f"`create`: `network` expected {what}; got a call that fails on {PROBES}: "
             f"{_line(error):.300}"
         ) from error
-    if network.losses:
+    if losses:
         raise ValueError(
             "`create`: `network` expected a model without regularizers, which are no "
             "part of an agent's loss; got some; leave them out"

@@ -454,14 +454,14 @@ def given_critics(
     values = "[B]" if n_outputs is None else f"[B, {n_outputs}]"
     for network in networks:
         try:
-            outputs = network(shown, training=False)
+            outputs, losses = _keras_models.tried(network, shown)
         except Exception as error:
             raise ValueError(
                 f"`create`: `network` expected a critic of {what}, of {space}; got a "
                 f"call that fails on {_keras_models.PROBES}: "
                 f"{_keras_models._line(error):.300}"
             ) from error
-        if tuple(getattr(outputs, "shape", ())) not in wanted or network.losses:
+        if tuple(getattr(outputs, "shape", ())) not in wanted or losses:
             got = tf.nest.map_structure(lambda x: list(np.shape(x)), outputs)
             raise ValueError(
                 f"`create`: `network` expected a critic that maps {what} to values "

@@ -97,6 +97,17 @@ def test_nothing_is_tuned_unless_ones_own_options_say_so():
     assert dataset.with_options(options).options().autotune.enabled is True
 
 
+@pytest.mark.parametrize("cls", [room.UniformReplay, room.PrioritizedReplay])
+def test_steps_may_come_after_the_dataset(cls):
+    replay, same = make_replay(0, cls=cls), make_replay(9, cls=cls)
+    dataset = room.as_dataset(replay, 4)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="add steps first"):
+        next(iter(dataset))
+    fill(replay.store, 9)
+    batch = next(iter(dataset))
+    tf.nest.map_structure(np.testing.assert_array_equal, batch, same.sample(4))
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -104,12 +115,10 @@ def test_nothing_is_tuned_unless_ones_own_options_say_so():
         ({"batch_size": 0}, ValueError, "`batch_size` expected an int .*; got 0"),
         ({"steps": 0}, ValueError, "`steps` expected an int .*; got 0"),
         ({"prefetch": -1}, ValueError, "`prefetch` expected numbers .*; got -1"),
-        ({"replay": 0}, ValueError, "`replay` expected something to draw"),
     ],
-    ids=["replay", "batch_size", "steps", "prefetch", "empty"],
+    ids=["replay", "batch_size", "steps", "prefetch"],
 )
 def test_bad_arguments_are_refused(arguments, error, message):
-    if arguments.get("replay") != "store":
-        arguments = {"replay": make_replay(arguments.pop("replay", 5)), **arguments}
+    arguments = {"replay": make_replay(), **arguments}
     with pytest.raises(error, match=f"`as_dataset`: {message}"):
         room.as_dataset(**{"batch_size": 4, **arguments})

@@ -291,6 +291,15 @@ def test_what_cannot_be_made_again_is_refused_at_the_first_save(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("suffix", [".h5", ".hdf5"])
+def test_files_that_would_not_hold_all_are_refused(tmp_path, suffix):
+    for model in (model_of(), examples.fit_model()):
+        message = f"^`{type(model).__name__}.save`: `filepath` expected .* in .keras"
+        with pytest.raises(ValueError, match=message):
+            model.save(tmp_path / f"model{suffix}")
+    assert not list(tmp_path.iterdir())
+
+
 def test_files_name_records_and_spaces_alone():
     config = model_of().get_config()
     text = config["recipe"]["kept"]
@@ -445,6 +454,8 @@ def test_experience_of_another_kind():
             call(batches())
     with pytest.raises(ValueError, match="`AgentModel.train_on_batch`: expected"):
         ppo.train_on_batch(batches())
+    with pytest.raises(ValueError, match="`AgentModel.quantize`: expected"):
+        ppo.quantize("int8")
 
 
 @pytest.mark.parametrize("played", ["Rollouts", "Evaluate"])

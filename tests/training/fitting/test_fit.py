@@ -129,6 +129,55 @@ def test_metrics_of_reports():
     np.testing.assert_allclose(history["size_sum"], [values.sum()], rtol=1e-4)
 
 
+@pytest.mark.parametrize("validate_first", [False, True])
+def test_asked_metrics_of_training_and_validation_are_apart(validate_first):
+    def loss_fn(model, batch):
+        loss, _ = examples.squares(model, batch)
+        return loss, {"one": loss, "pair": (loss[:, None], loss[:, None] * 0.0)}
+
+    wanted = {"one": keras.metrics.Mean("one"), "pair": "mae"}
+    model = examples.fit_model(loss_fn, metrics=wanted)
+    data, other = examples.data(8, 4), examples.data(6, 3, 1)
+    if validate_first:
+        model.evaluate(other, verbose=0)
+    logs = model.fit(data, validation_data=other, epochs=2, verbose=0).history
+    for front in ("", "val_"):
+        for name in ("one", "mean_absolute_error"):
+            found = logs[front + name], logs[f"{front}loss"]
+            np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+@pytest.mark.parametrize("metrics", [None, {"errors": keras.metrics.Mean("errors")}])
+def test_a_batch_by_itself_tells_what_the_loss_reports(metrics):
+    model = examples.fit_model(metrics=metrics)
+    batch = examples.rows(4)
+    for _ in range(2):
+        loss, told = examples.squares(model, batch)
+        wanted = {"loss": np.mean(loss), "errors": np.mean(told["errors"])}
+        for step in (model.test_on_batch, model.train_on_batch):
+            model_logs = step(batch, return_dict=True)
+            assert set(model_logs) == set(wanted)
+            for name, value in wanted.items():
+                np.testing.assert_allclose(model_logs[name], value, rtol=1e-5)
+        listed = model.test_on_batch(batch)
+        held = model.evaluate(tf.data.Dataset.from_tensors(batch), verbose=0)
+        np.testing.assert_allclose(listed, held, rtol=1e-5)
+        assert len(listed) == 2
+        model.fit(examples.data(8, 4), verbose=0)
+
+
+def test_a_frozen_network_is_warned_of():
+    model = examples.fit_model()
+    model.network.trainable = False
+    before = model.get_weights()
+    message = "^The model does not have any trainable weights.$"
+    with pytest.warns(UserWarning, match=message):
+        history = model.fit(examples.data(8, 8), verbose=0).history
+    examples.assert_same(before, model.get_weights())
+    errors = ROWS["y"] - model.predict(ROWS["x"], verbose=0)[:, 0]
+    np.testing.assert_allclose(history["loss"], [np.mean(errors**2)], rtol=1e-5)
+
+
 def test_reports_of_loss_info_and_scalars():
     def loss_fn(model, batch):
         info = losses.td_loss(model.network(batch["x"])[:, 0], batch["y"])

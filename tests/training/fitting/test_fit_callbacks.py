@@ -34,6 +34,24 @@ def fitted(callbacks, source=None, steps=4, epochs=1, model=None, **options):
     return model, history.history
 
 
+def test_collect_fills_the_replay_of_any_keras_model():
+    store, model = examples.store(), examples.network()
+    model.compile("sgd", "mse", run_eagerly=True)
+    dataset = replay.as_dataset(
+        replay.UniformReplay(store, seed=0),
+        4,
+        transform=lambda sample: (sample.data.observations, sample.data.observations),
+        prefetch=0,
+    )
+    collect = training.Collect(
+        examples.walks(), store, examples.acting(model), warm_up_steps=12
+    )
+    options = {"shuffle": False, "verbose": 0, "callbacks": [collect]}
+    history = model.fit(dataset, steps_per_epoch=2, **options).history
+    assert np.isfinite(history["loss"]).all()
+    assert collect.env_steps >= 12
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", toy_envs.MODES, ids=lambda mode: mode.name.lower())
 @pytest.mark.parametrize(

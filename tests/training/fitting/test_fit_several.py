@@ -91,6 +91,21 @@ def test_a_network_without_a_loss_stays():
     assert not np.array_equal(moved[0], values(model.network["actor"])[0])
 
 
+def test_a_frozen_network_with_a_loss_stays():
+    model = model_of()
+    model.network["actor"].trainable = False
+    before = values(model.network["actor"]), values(model.network["critic"])
+    message = "^The network 'actor' does not have any trainable weights.$"
+    with pytest.warns(UserWarning, match=message):
+        history = model.fit(examples.data(8, 4), verbose=0).history
+    assert {"loss", "actor_loss", "critic_loss"} <= set(history)
+    examples.assert_same(before[0], values(model.network["actor"]))
+    assert not np.array_equal(before[1][0], values(model.network["critic"])[0])
+    # Schedules follow the optimizer that has something to do.
+    assert model.progress().iterations == 2
+    assert model.progress().percent == 1.0
+
+
 def test_logs_tell_every_loss():
     model = model_of("sgd", metrics={"critic_values": keras.metrics.Mean("v")})
     data = examples.data(16, 4)
@@ -99,6 +114,8 @@ def test_logs_tell_every_loss():
     assert set(history) == names | {f"val_{name}" for name in names}
     total = history["val_actor_loss"][0] + history["val_critic_loss"][0]
     np.testing.assert_allclose(history["val_loss"], [total], rtol=1e-5)
+    held = model.evaluate(data, return_dict=True, verbose=0)
+    np.testing.assert_allclose(history["val_v"], [held["v"]], rtol=1e-5)
 
 
 @pytest.mark.slow

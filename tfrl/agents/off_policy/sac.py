@@ -22,7 +22,14 @@ from tfrl.policies import actor as actors
 from tfrl.policies import critics as critic_networks
 
 _RATES = ("learning_rate", "critic_learning_rate", "temperature_learning_rate")
-_MEASURED = ("critic_loss", "q_value", "td_error", "entropy", "temperature")
+_MEASURED = (
+    "critic_loss",
+    "policy_loss",
+    "q_value",
+    "td_error",
+    "entropy",
+    "temperature",
+)
 _ACTOR_VALUES = ("min", "mean")
 
 
@@ -192,8 +199,8 @@ class SACAgent(_minibatches.MinibatchAgent):
         >>> zeros, ones = np.zeros([4, 1], np.float32), np.ones(4, np.float32)
         >>> batch = tfrl.core.Transition(zeros, zeros, ones, ones, zeros)
         >>> agent, info = agent.update(tfrl.replay.Sample(batch, None, ones, ones))
-        >>> sorted(set(info) - {*_RATES})
-        ['critic_loss', 'entropy', 'priorities', 'q_value', 'td_error', 'temperature']
+        >>> sorted(set(info) - {*_RATES})[:4]
+        ['critic_loss', 'entropy', 'policy_loss', 'priorities']
     """
 
     policy: actors.ActorPolicy
@@ -233,18 +240,20 @@ class SACAgent(_minibatches.MinibatchAgent):
         def stepped() -> tuple:
             others = critics.state, alpha
             new, info = self._step_actor(actor, others, rows.observations, second)
+            loss = info["policy_loss"]
             if not config.learn_temperature:
-                return new, log_temperature
+                return new, log_temperature, loss
             # The slope of log_temperature * (entropy - wanted).
             slope = info["entropy"] - info["wanted"]
-            return new, log_temperature.apply_gradients(grads=slope)
+            return new, log_temperature.apply_gradients(grads=slope), loss
 
         if config.policy_delay == 1:
-            actor, log_temperature = stepped()
+            actor, log_temperature, policy_loss = stepped()
         else:
             is_due = step % config.policy_delay == 0
-            kept = actor, log_temperature
-            actor, log_temperature = tf.cond(is_due, stepped, lambda: kept)
+            kept = actor, log_temperature, tf.zeros([])
+            actor, log_temperature, policy_loss = tf.cond(is_due, stepped, lambda: kept)
+        info["policy_loss"] = config.policy_delay * policy_loss
         target = self._followed(target, critics.state.params)
         errors = info.pop("rows")
         return (actor, critics, target, log_temperature), info, errors
@@ -314,7 +323,7 @@ class SACAgent(_minibatches.MinibatchAgent):
     def _step_actor(
         self, actor: Any, others: tuple, observations: Any, seed: Any
     ) -> tuple[Any, dict[str, tf.Tensor]]:
-        """Steps the actor; returns it, the entropy that it had, and the one wanted."""
+        """Steps the actor; returns it, its loss, its entropy, and the one wanted."""
         critics, alpha = others
         n_rows = tf.nest.flatten(observations)[0].shape[0]
         draws = self._draws(critics, n_rows, seed)
@@ -326,8 +335,9 @@ class SACAgent(_minibatches.MinibatchAgent):
             values = self._values(critics, critics.params, seen, drawn.features, masks)
             value = tf.reduce_mean(self._raised(values, drawn.features))
             entropy = tf.reduce_mean(drawn.entropies)
+            loss = -(value + alpha * entropy)
             info = {"entropy": entropy, "wanted": self._wanted_entropy(shaped)}
-            return -(value + alpha * entropy), info
+            return loss, {**info, "policy_loss": loss}
 
         return actor.apply_loss_fn(loss_fn, (observations, draws))
 

@@ -22,7 +22,9 @@ def as_dataset(
     Batches are drawn on the host, in another thread, while earlier ones are learned
     from; their shapes are static, as TPUs need. Each is drawn anew: steps added
     meanwhile are included, and a second pass over the dataset draws other batches. Up
-    to `prefetch + 1` batches are older than the newest steps and priorities.
+    to `prefetch + 1` batches are older than the newest steps and priorities. The replay
+    may be empty until the first batch is drawn, which raises what its `sample` does, as
+    an error of TensorFlow.
 
     `keras.Model.fit` accepts it like any dataset: `transform` makes batches `(x, y)` or
     `(x, y, sample_weight)`, `shuffle=False` avoids a warning. A `tf.distribute`
@@ -32,7 +34,7 @@ def as_dataset(
     own options enable that.
 
     Args:
-        replay: `UniformReplay` or `PrioritizedReplay`, with something to draw.
+        replay: `UniformReplay` or `PrioritizedReplay`.
         batch_size: samples in a batch.
         steps: batches in a pass; None for no end (give `fit` its `steps_per_epoch`).
         transform: from a `Sample` of tensors to an element of the dataset, in a graph,
@@ -44,7 +46,7 @@ def as_dataset(
 
     Raises:
         TypeError: if `replay` is something else, or a number is not an integer.
-        ValueError: if there is nothing to draw, or a number is out of range.
+        ValueError: if a number is out of range.
 
     Example:
         >>> store = tfrl.replay.EpisodeStore(
@@ -70,11 +72,6 @@ def as_dataset(
         checks.check_whole_number(where, "steps", steps, low=1)
     checks.check_within(where, "prefetch", prefetch, 0, np.inf)
     spec = replay.sample_spec(batch_size)
-    if not replay.size:
-        raise ValueError(
-            f"`{where}`: `replay` expected something to draw; got nothing; add steps "
-            "to its store first"
-        )
     leaves = tf.nest.flatten(spec)
 
     def drawn() -> list[np.ndarray]:

@@ -431,6 +431,26 @@ class OwnFit(keras.Model):
                 every = [begin, *(each for each in own if each not in found), *found]
                 return super().fit(x, y, batch_size, epochs, verbose, every, **options)
 
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Saves all of the model; see `keras.Model.save`.
+
+        Args:
+            filepath: as in Keras, with the suffix `.keras`.
+            *args: as in Keras.
+            **kwargs: as in Keras.
+
+        Raises:
+            ValueError: as `get_config`, or for an HDF5 file, before a file is touched.
+        """
+        if str(filepath).endswith((".h5", ".hdf5")):
+            raise ValueError(
+                f"`{type(self).__name__}.save`: `filepath` expected to end in .keras, "
+                "as Keras' old HDF5 files do not hold all of such a model; got "
+                f"{str(filepath)!r}; `save_weights` writes .weights.h5"
+            )
+        self.get_config()
+        super().save(filepath, *args, **kwargs)
+
     # What `fit` was asked for, while it runs.
     asked: Asked | None = None
 

@@ -226,8 +226,9 @@ class Reports:
 
     def active(self) -> list[keras.metrics.Metric]:
         """Returns the metrics of the phase in which the model is."""
-        means = self._means.get(self.phase)
-        return [] if means is None else [*means.values(), *self._flat]
+        # Both phases share those asked for, which have to be reset before the first
+        # report too.
+        return [*self._means.get(self.phase, {}).values(), *self._flat]
 
     def update(
         self, phase: str, extra: Any, weights: tf.Tensor, total: tf.Tensor

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import keras
+import tensorflow as tf
 
 from tfrl._internal import dtype_policies, named_arrays
 from tfrl.agents import agent as agents
@@ -73,6 +74,28 @@ def _refuse_part(where: str, name: str, what: str) -> None:
         "not; decorate it, save within keras.saving.custom_object_scope, or save "
         "weights alone"
     )
+
+
+def updater_config(updater: Any, network: Any) -> dict[str, Any] | None:
+    """Returns the arguments that make a target updater of a network again.
+
+    Raises:
+        ValueError: if it is of other models than the network.
+    """
+    if updater is None:
+        return None
+    own, given = map(tf.nest.flatten, (network, updater.models))
+    if list(map(id, own)) != list(map(id, given)):
+        raise ValueError(
+            "`FitModel.get_config`: `target_updater` expected to be of the network, to "
+            "be made again; got one of other models; save the weights alone"
+        )
+    return {
+        "target_models": updater.target_models,
+        "tau": updater.tau,
+        "period": updater.period,
+        "delayed_update": updater.delayed_update,
+    }
 
 
 @dataclasses.dataclass(frozen=True)

@@ -134,7 +134,8 @@ class AgentModel(_fit_data.OwnFit):
     ) -> Self:
         """Returns the model of a new agent, whose `.keras` files can be loaded.
 
-        `import tfrl.training` before loading them.
+        A program that loads one must `import tfrl.training` before
+        `keras.saving.load_model`; `import tfrl` alone does not register the class.
 
         Args:
             config: hyper-parameters, such as `DQN()`.
@@ -323,6 +324,23 @@ class AgentModel(_fit_data.OwnFit):
             "knows what came before; use `model.agent, info = model.agent.update(...)`"
         )
 
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Refuses: the weights are those of a whole agent, which goes on learning.
+
+        Args:
+            *args: as in Keras.
+            **kwargs: as in Keras.
+
+        Raises:
+            ValueError: always.
+        """
+        del args, kwargs
+        raise ValueError(
+            "`AgentModel.quantize`: expected to be asked for nothing, as the weights "
+            "are those of an agent, which goes on learning; quantize a copy of its "
+            "policy, `model.agent.policy.to_keras()`"
+        )
+
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         """None: the logs are the agent's info."""
@@ -395,19 +413,6 @@ class AgentModel(_fit_data.OwnFit):
             )
         for name, variable in named.items():
             variable.assign(store[name])
-
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        """Saves all of the model; see `keras.Model.save`.
-
-        Args:
-            *args: as in Keras.
-            **kwargs: as in Keras.
-
-        Raises:
-            ValueError: as `get_config`, before a file is touched.
-        """
-        self.get_config()
-        super().save(*args, **kwargs)
 
     def export(
         self,

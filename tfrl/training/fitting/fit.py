@@ -5,6 +5,7 @@ data set comes as callbacks: `Collect`, `Rollouts`, `Evaluate`, `RunCheckpoint`.
 """
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
@@ -62,6 +63,9 @@ class FitModel(_fit_data.OwnFit):
     gradients are taken at the weights before the step. A network without a loss stays
     as it is. The logs then have `actor_loss`, `critic_loss`, reports such as
     `critic_td_error`, and `loss`, the sum.
+
+    A program that loads a `.keras` file of a `FitModel` must `import tfrl.training`
+    before `keras.saving.load_model`; `import tfrl` alone does not register the class.
 
     The losses are computed in float32 at least; under mixed precision end the network
     in a float32 layer, as always with Keras.
@@ -267,9 +271,28 @@ class FitModel(_fit_data.OwnFit):
             size = kwargs.pop("batch_size", None)
             steps = kwargs.get("steps")
             x = _fit_data.drawn("FitModel.evaluate", x, size, "steps", steps)
+        with self._testing():
+            return super().evaluate(x, *args, **kwargs)
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Computes losses and reports of one batch; see `keras.Model.test_on_batch`.
+
+        Args:
+            *args: as in Keras.
+            **kwargs: as in Keras.
+
+        Returns:
+            As in Keras.
+        """
+        with self._testing():
+            return super().test_on_batch(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _testing(self) -> Iterator[None]:
+        """Lets the metrics be those of tests."""
         before, self._reports.phase = self._reports.phase, _fit_losses.TESTING
         try:
-            return super().evaluate(x, *args, **kwargs)
+            yield
         finally:
             self._reports.phase = before
 
@@ -293,9 +316,7 @@ class FitModel(_fit_data.OwnFit):
             flat = [g for each in gradients.values() for g in each if g is not None]
             with tf.control_dependencies(flat):
                 for name, optimizer in self.optimizers.items():
-                    weights = self._trained(name).trainable_weights
-                    pairs = zip(gradients[name], weights, strict=True)
-                    optimizer.apply_gradients(pairs)
+                    self._apply(name, optimizer, gradients[name])
             if self.target_updater is not None:
                 self.target_updater()
         return self.get_metrics_result()
@@ -316,7 +337,7 @@ class FitModel(_fit_data.OwnFit):
             percent is 0 as long as `fit` does not know how many steps there will be.
         """
         env_steps, first, total = (tf.convert_to_tensor(each) for each in self._counts)
-        iterations = tf.cast(tf.convert_to_tensor(self.optimizer.iterations), tf.int64)
+        iterations = self._iterations()
         done = tf.cast(iterations - first, tf.float32)
         percent = tf.math.divide_no_nan(done, tf.cast(total, tf.float32))
         percent = tf.clip_by_value(percent, 0.0, 1.0)
@@ -325,9 +346,26 @@ class FitModel(_fit_data.OwnFit):
             numbers = [each.numpy().item() for each in numbers]
         return progress.Progress(*numbers)
 
+    def _iterations(self) -> tf.Tensor:
+        """Returns the steps taken; the optimizer of a frozen network takes none."""
+        each = [self.optimizer, *self.optimizers.values()]
+        counts = [tf.cast(tf.convert_to_tensor(x.iterations), tf.int64) for x in each]
+        return tf.reduce_max(counts)
+
     def _trained(self, name: str) -> Any:
         """Returns the network that a loss trains."""
         return self.network[name] if name else self
+
+    def _apply(self, name: str, optimizer: Any, gradients: list[Any]) -> None:
+        """Moves the weights of a network, or warns, as Keras does, if it has none."""
+        weights = self._trained(name).trainable_weights
+        if weights:
+            optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        else:
+            which = f"network {name!r}" if name else "model"
+            warnings.warn(
+                f"The {which} does not have any trainable weights.", stacklevel=2
+            )
 
     def _part(
         self, name: str, batch: tuple[Any, Any], *, training: bool
@@ -350,8 +388,7 @@ class FitModel(_fit_data.OwnFit):
 
     def _begin_epoch(self, epoch: int, epochs: int, steps: int) -> None:
         """Sets what share of the training an iteration is."""
-        iterations = tf.convert_to_tensor(self.optimizer.iterations)
-        self._counts[1].assign(tf.cast(iterations, tf.int64) - epoch * steps)
+        self._counts[1].assign(self._iterations() - epoch * steps)
         self._counts[2].assign(epochs * steps)
 
     def _use(self, ledger: _fit_data.PriorityLedger | None) -> None:
@@ -399,7 +436,9 @@ class FitModel(_fit_data.OwnFit):
         given = {
             "network": self.network,
             "loss_fn": self.loss_fn,
-            "target_updater": _updater_config(self.target_updater, self.network),
+            "target_updater": _recipes.updater_config(
+                self.target_updater, self.network
+            ),
             "reduction": self.reduction,
         }
         return super().get_config() | _recipes.described_as(given)
@@ -430,24 +469,6 @@ class FitModel(_fit_data.OwnFit):
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` described."""
         self.compile(**keras.saving.deserialize_keras_object(config))
-
-
-def _updater_config(updater: Any, network: Any) -> dict[str, Any] | None:
-    """Returns the arguments that make a target updater of a network again."""
-    if updater is None:
-        return None
-    own, given = map(tf.nest.flatten, (network, updater.models))
-    if list(map(id, own)) != list(map(id, given)):
-        raise ValueError(
-            "`FitModel.get_config`: `target_updater` expected to be of the network, to "
-            "be made again; got one of other models; save the weights alone"
-        )
-    return {
-        "target_models": updater.target_models,
-        "tau": updater.tau,
-        "period": updater.period,
-        "delayed_update": updater.delayed_update,
-    }
 
 
 def _checked_optimizers(names: list[str], given: Any) -> dict[str, Any]:
