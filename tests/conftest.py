@@ -62,6 +62,22 @@ def pytest_collection_finish() -> None:
         processes.gc = spared
 
 
+def pytest_sessionfinish() -> None:
+    """Lets nobody look through all that when it ends with the process anyway."""
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _spares_what_was_there() -> None:
+    """Lets `gc.collect` look through what tests of this file make alone.
+
+    Some tests call it, LiteRT does for every model; thousands of tests leave what takes
+    seconds each time.
+    """
+    gc.collect(1)
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _examples(request: pytest.FixtureRequest) -> Iterator[None]:
     """Gives examples of docstrings their names, and agents in them plain graphs."""

@@ -109,6 +109,7 @@ def test_auto_resume_begins_nothing_without_a_config(tmp_path, capsys):
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_commands_work_where_the_working_directory_was_removed(tmp_path):
     program = (
         "import os, sys\n"

@@ -398,6 +398,7 @@ def mixed(tmp_path, capsys):
     return folder, go_on
 
 
+@pytest.mark.slow
 def test_a_configuration_says_the_precision_of_networks(mixed):
     folder, go_on = mixed
     assert keras.config.dtype_policy().name == "float32"
@@ -425,7 +426,7 @@ def test_an_unknown_precision_is_refused(given, kind, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", *default_rows.slow("mixed_bfloat16")])
 def test_a_run_made_from_python_takes_more_steps(precision, tmp_path):
     make = functools.partial(PARTIAL, total_env_steps=16)
     try:

@@ -62,9 +62,8 @@ def test_what_nobody_takes_is_lost_and_nothing_else(kind):
     assert process.returncode == 0 and "Error" not in err and err.endswith("done\n")
 
 
-@pytest.mark.parametrize(
-    "kind", ["full", pytest.param("broken", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OPENED)
 def test_a_command_trains_to_the_end_without_a_reader(kind, tmp_path):
     flags = [f"--config={binding}" for binding in SMALL]
     program = ["-m", "tfrl", "train", CONFIG, *flags, f"--output_dir={tmp_path}"]

@@ -6,6 +6,7 @@ import gc
 import weakref
 
 import agent_rows
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -178,17 +179,27 @@ def test_the_weight_of_the_entropy_may_follow_a_schedule(kind):
     assert any((value != found[2][name]).any() for name, value in found[0].items())
 
 
-def test_the_info_tells_what_follows_a_schedule():
+@pytest.mark.parametrize(
+    ("kind", "config", "expected"),
+    default_rows.params(
+        {
+            "entropy": (
+                "policy_gradient",
+                {"entropy_coefficient": BY_SHARE},
+                {"entropy_coefficient"},
+            ),
+            "clip": ("ppo", {"clip": BY_SHARE}, {"clip"}),
+            "linear": ("ppo", {"clip": 0.4, "clip_schedule": "linear"}, {"clip"}),
+            "numbers": ("ppo", {"clip": 0.2, "entropy_coefficient": 0.1}, set()),
+        },
+        ["entropy", "clip"],
+    ),
+)
+def test_the_info_tells_what_follows_a_schedule(kind, config, expected):
     told = {"progress": progress.Progress(percent=0.5)}
-    for kind, config, expected in (
-        ("policy_gradient", {"entropy_coefficient": BY_SHARE}, {"entropy_coefficient"}),
-        ("ppo", {"clip": BY_SHARE}, {"clip"}),
-        ("ppo", {"clip": 0.4, "clip_schedule": "linear"}, {"clip"}),
-        ("ppo", {"clip": 0.2, "entropy_coefficient": 0.1}, set()),
-    ):
-        _, info = made(kind, **config).update(experience_of(kind), **told)
-        assert {*info} & {"clip", "entropy_coefficient"} == expected
-        assert all(float(info[name]) == pytest.approx(0.2) for name in expected)
+    _, info = made(kind, **config).update(experience_of(kind), **told)
+    assert {*info} & {"clip", "entropy_coefficient"} == expected
+    assert all(float(info[name]) == pytest.approx(0.2) for name in expected)
 
 
 @pytest.mark.parametrize(

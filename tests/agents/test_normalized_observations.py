@@ -14,10 +14,7 @@ KINDS = (
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        x if x in ("dqn", "sac") else pytest.param(x, marks=pytest.mark.slow)
-        for x in KINDS
-    ],
+    [x if x == "dqn" else pytest.param(x, marks=pytest.mark.slow) for x in KINDS],
 )
 def test_they_learn_from_what_the_moments_make_of_them(kind):
     agent = agent_rows.made(kind, normalize_observations=True)

@@ -2,6 +2,7 @@
 
 import re
 
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 from agent_examples import BOX, NEST, assert_close, batch_of, two_replicas
 
+from tfrl._internal import dtype_policies
 from tfrl.agents import random_distillation
 from tfrl.saving import checkpoints
 
@@ -118,8 +120,10 @@ def unknown(value, place, space=BOX):
     return observations, ended
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("space", [BOX, S.Dict(image=IMAGES, place=BOX)])
+@pytest.mark.parametrize("value", [np.nan, *default_rows.slow(np.inf, -np.inf)])
+@pytest.mark.parametrize(
+    "space", [BOX, *default_rows.slow(S.Dict(image=IMAGES, place=BOX))]
+)
 def test_what_is_not_finite_is_passed_over(value, space):
     start, place = create(space, n_minibatches=2), (2, 1)
     given, valid = unknown(value, place, space), np.ones((T, N), bool)
@@ -172,7 +176,7 @@ def test_a_share_of_the_rows_is_learned_from():
     assert_close(node.update(observations, ended)[0], learned)
 
 
-@pytest.mark.parametrize("compiled", [tf.function, "xla"])
+@pytest.mark.parametrize("compiled", [tf.function, *default_rows.slow("xla")])
 def test_a_graph_computes_the_same(compiled):
     if compiled == "xla":
         compiled = tf.function(jit_compile=True)
@@ -193,15 +197,15 @@ def test_a_graph_computes_the_same(compiled):
 
 
 SPACES = {
-    "nest": NEST,
-    "choice": S.Discrete(5, start=-2),
-    "choices": S.MultiDiscrete([2, 3]),
-    "bits": S.MultiBinary(4),
-    "numbers": S.Box(-1.0, 1.0, (2, 3), np.float64),
+    "nest": (NEST,),
+    "choice": (S.Discrete(5, start=-2),),
+    "choices": (S.MultiDiscrete([2, 3]),),
+    "bits": (S.MultiBinary(4),),
+    "numbers": (S.Box(-1.0, 1.0, (2, 3), np.float64),),
 }
 
 
-@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+@pytest.mark.parametrize("space", default_rows.params(SPACES, ["nest"]))
 def test_whatever_networks_accept_has_bonuses(space):
     node = create(space, learning_rate=1e-2)
     observations, ended = seen(space=space)
@@ -214,6 +218,7 @@ def test_whatever_networks_accept_has_bonuses(space):
     assert node.bonuses(one).shape == (N,)
 
 
+@pytest.mark.slow
 def test_images_are_whitened_by_pixels_and_learned_from_in_pieces():
     node = create(IMAGES, n_minibatches=2)
     observations, ended = seen(space=IMAGES)
@@ -260,20 +265,18 @@ def test_what_is_saved_goes_on(tmp_path):
     assert_close(*(x.update(*seen(1))[0] for x in (loaded, node)))
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision_keeps_float32(policy):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        for space in (BOX, IMAGES):
-            node = create(space, learning_rate=1e-3)
-            for seed in range(3):
-                node, info = node.update(*seen(seed, space))
-            found = [*node.predictor.params.values(), *info.values()]
-            assert all(np.isfinite(x).all() for x in found)
-            assert {x.dtype for x in found} == {tf.float32}
-    finally:
-        keras.config.set_dtype_policy(before)
+@pytest.mark.parametrize("space", [BOX, *default_rows.slow(IMAGES)])
+@pytest.mark.parametrize(
+    "policy", ["mixed_bfloat16", *default_rows.slow("mixed_float16")]
+)
+def test_mixed_precision_keeps_float32(policy, space):
+    with dtype_policies.used(policy):
+        node = create(space, learning_rate=1e-3)
+        for seed in range(3):
+            node, info = node.update(*seen(seed, space))
+        found = [*node.predictor.params.values(), *info.values()]
+        assert all(np.isfinite(x).all() for x in found)
+        assert {x.dtype for x in found} == {tf.float32}
 
 
 def test_networks_of_ones_own_repeat_and_are_shown_float32():

@@ -150,7 +150,7 @@ def test_made_alike_they_are_equal_and_survive_copies():
         assert pickle.loads(pickle.dumps(make())) == make()
 
 
-@pytest.mark.parametrize("vector", [False, True], ids=["apart", "in a vector"])
+@pytest.mark.parametrize("vector", [*slow(False), True], ids=["apart", "in a vector"])
 def test_steps_do_not_depend_on_how_many_layers_there_were_before(vector):
     """Of names that Keras counted: `tf.nest` sorts `dense_10` before `dense_9`."""
 

@@ -10,6 +10,7 @@ import scipy.special
 import scipy.stats
 import tensorflow as tf
 import tensorflow_probability as tfp
+from default_rows import slow
 
 from tfrl.distributions import beta
 
@@ -218,7 +219,7 @@ OF_BETA = {
 }
 
 
-@HALVES
+@pytest.mark.parametrize("dtype", ["bfloat16", *slow("float16")])
 @pytest.mark.parametrize("name", OF_BETA)
 def test_narrow_dtypes(name, dtype):
     def run(ones, zeros):
@@ -251,7 +252,7 @@ def test_margins_and_divergences_of_narrow_dtypes(dtype):
 GREAT = [0.5, 3.0, 100.0, 1e4, 1e6]
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("jit", [False, *slow(True)], ids=["graph", "xla"])
 def test_distribution_function_of_great_concentrations(jit):
     a, b = (np.float32(x.ravel()) for x in np.meshgrid(GREAT, GREAT))
     true = scipy.stats.beta(a.astype(float), b.astype(float))

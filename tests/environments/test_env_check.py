@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 
+import default_rows
 import faulty_envs as faulty
 import gymnasium as gym
 import numpy as np
 import pytest
+from default_rows import slow
 from faulty_envs import Sound, odd
 from toy_envs import Strict
 
@@ -167,10 +169,6 @@ def test_a_sound_environment_has_no_findings_and_global_generators_are_left_alon
     assert report.findings == report.skipped == ()
     assert report.env == "Sound" and report.steps_per_second > 100
     assert str(report).startswith("Sound: 0 errors, 0 warnings; about ")
-
-
-def slow(*rows):
-    return [pytest.param(row, marks=pytest.mark.slow) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -376,14 +374,17 @@ def test_of_compiled_environments_their_own_check_is_named():
 
 @pytest.mark.parametrize(
     ("tell", "wrap"),
-    [
-        ("method", lambda env: env),
-        ("info", lambda env: env),
-        ("observation", lambda env: env),
-        ("method", action_masks.ActionMasks),
-        ("info", action_masks.ActionMasks),
-        ("info", lambda env: gym.wrappers.TimeLimit(env, 5)),
-    ],
+    default_rows.params(
+        {
+            "method": ("method", lambda env: env),
+            "info": ("info", lambda env: env),
+            "observation": ("observation", lambda env: env),
+            "method, wrapped": ("method", action_masks.ActionMasks),
+            "info, wrapped": ("info", action_masks.ActionMasks),
+            "limited": ("info", lambda env: gym.wrappers.TimeLimit(env, 5)),
+        },
+        ["method", "info, wrapped"],
+    ),
 )
 def test_only_what_masks_allow_is_played(tell, wrap):
     parts = S.MultiDiscrete([3, 4]), S.Box(-1.0, 1.0, (1,))

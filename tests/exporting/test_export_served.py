@@ -7,7 +7,6 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-import default_rows
 import export_examples
 import gymnasium as gym
 import keras
@@ -401,7 +400,8 @@ LITERT = {
 }
 
 
-@pytest.mark.parametrize("kind", [*default_rows.slow(*list(LITERT)[:-1]), "float64"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LITERT)
 def test_other_policies_as_files_of_litert(tmp_path, kind):
     space, actions, options, more = LITERT[kind]
     agent, path = trained(space, actions, **options), tmp_path / "policy.tflite"

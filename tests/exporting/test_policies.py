@@ -237,7 +237,7 @@ def test_a_recurrent_policy_as_a_file(tmp_path):
     assert export.verify(path)["serving_default"] <= 1e-5
 
 
-@pytest.mark.parametrize("make", ["PPO", "DQN"])
+@pytest.mark.parametrize("make", ["PPO", *default_rows.slow("DQN")])
 def test_masks_within_observations_as_a_file(tmp_path, make):
     space, path = S.Dict(action_mask=S.MultiBinary(3), x=UNIT), tmp_path / "p.tflite"
     options = {"n_envs": 1, "n_steps": 64} if make == "PPO" else {}

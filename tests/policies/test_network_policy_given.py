@@ -1,5 +1,6 @@
 """Tests of networks of one's own, `network=`, of policies that take one."""
 
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -466,16 +467,18 @@ class Unregistered(L.Layer):
 
 
 @pytest.mark.filterwarnings("ignore:`build..` was called on layer")
-@pytest.mark.parametrize("make", [Unregistered, Own])
+@pytest.mark.parametrize("make", [Own, *default_rows.slow(Unregistered)])
 @pytest.mark.parametrize(
     ("config", "width"),
-    [
-        (c51.C51(n_atoms=5), 20),
-        (rainbow.Rainbow(n_atoms=5), 20),
-        (qr_dqn.QRDQN(n_quantiles=5), 20),
-        (iqn.IQN(hidden_units=(8,)), 8),
-    ],
-    ids=["C51", "Rainbow", "QRDQN", "IQN"],
+    default_rows.params(
+        {
+            "C51": (c51.C51(n_atoms=5), 20),
+            "Rainbow": (rainbow.Rainbow(n_atoms=5), 20),
+            "QRDQN": (qr_dqn.QRDQN(n_quantiles=5), 20),
+            "IQN": (iqn.IQN(hidden_units=(8,)), 8),
+        },
+        ["C51", "IQN"],
+    ),
 )
 def test_values_of_distributions_are_learned_and_exported(config, width, make):
     agent = config.create(BOX, S.Discrete(4), network=make(width), seed=0)

@@ -2,6 +2,7 @@
 
 import functools
 
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -434,9 +435,11 @@ GOES_ON = {
 
 
 @pytest.mark.parametrize("is_masked", [True, False])
-@pytest.mark.parametrize("kind", GOES_ON)
-def test_what_was_learned_goes_on_with_other_settings(kind, is_masked):
-    old, new = GOES_ON[kind]
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    default_rows.params({x: (x, *pair) for x, pair in GOES_ON.items()}, ["PPO", "DQN"]),
+)
+def test_what_was_learned_goes_on_with_other_settings(kind, old, new, is_masked):
     spaces = space_of(4) if is_masked else BOX, HEADS["discrete"][0]
     given = seen([4], np.random.default_rng(0), 5)
     given = given if is_masked else given["observation"]

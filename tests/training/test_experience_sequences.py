@@ -150,7 +150,9 @@ def test_priorities_are_those_of_sequences(tmp_path, monkeypatch):
     assert given.shape == (4 * B,) and int(agent.policy.state.step) == 5
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "prioritized"])
+@pytest.mark.parametrize(
+    "sampler", ["uniform", pytest.param("prioritized", marks=pytest.mark.slow)]
+)
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, sampler):
     given = {"experience": dataclasses.replace(SEQUENCES, sampler=sampler)}
     with running(tmp_path / "whole", **given) as whole:

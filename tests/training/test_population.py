@@ -4,6 +4,7 @@ import dataclasses
 import threading
 
 import agent_examples
+import default_rows
 import numpy as np
 import own_agent
 import pytest
@@ -94,6 +95,7 @@ def test_members_are_shared_out_to_all_cores(n_cores, monkeypatch):
             np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_members_play_side_by_side_once_one_has_compiled(monkeypatch):
     monkeypatch.setattr(cores, "n_cores", lambda: 2)
     compiled = population.replicated.compiled_update
@@ -116,7 +118,8 @@ def test_members_play_side_by_side_once_one_has_compiled(monkeypatch):
 
 
 def test_curves_are_of_all_members():
-    found = grown(seeds=range(4))
+    found = grown(seeds=range(4), hyperparameters={"learning_rate": RATES})
+    assert [agent.config.learning_rate for agent in found.agents] == RATES
     assert found.returns.shape == (4, 2) and found.env_steps.tolist() == [40, 80]
     curve = found.curve()
     assert (curve.min_y <= curve.y).all() and (curve.y <= curve.max_y).all()
@@ -156,9 +159,13 @@ def test_settings_stay_in_their_range():
     assert (found.hyperparameters["entropy_coefficient"] == 0.0).all()
 
 
+@pytest.mark.slow
 def test_seeds_may_be_an_array():
     found, expected = grown(seeds=np.array([0, 5])), grown()
     np.testing.assert_array_equal(found.returns, expected.returns)
+
+
+def test_seeds_are_whole_numbers():
     with pytest.raises(TypeError, match="`seeds` expected an int"):
         grown(seeds=np.array([0.0, 1.0]))
     with pytest.raises(TypeError, match="`seeds` expected a sequence of ints"):
@@ -183,7 +190,12 @@ def test_settings_are_swept_whatever_they_are_now(base, settings):
 
 
 @pytest.mark.parametrize(
-    "name", ["max_gradient_norm", "log_std", "n_epochs", "activation", "rate"]
+    "name",
+    [
+        "max_gradient_norm",
+        "rate",
+        *default_rows.slow("log_std", "n_epochs", "activation"),
+    ],
 )
 def test_what_no_update_reads_is_refused_before_members_are_made(name, monkeypatch):
     made = []
@@ -240,6 +252,7 @@ class UnseenEnds(cartpole.CartPole):
         return found._replace(final_observations=found.observations + odd)
 
 
+@pytest.mark.slow
 def test_an_environment_that_shows_nan_later_is_not_taken_for_a_divergence():
     env = wrappers.AutoReset(wrappers.TimeLimit(UnseenEnds(), 99))
     learned = experience.Trajectories(4)  # none falls in the first of these

@@ -15,8 +15,6 @@ from tfrl.training.collecting import _compiled_collection
 
 # Those learn from data alone, and from sequences, which nobody collects in a graph.
 KINDS = sorted({*agent_rows.CONFIGS} - {"bc", "r2d2"})
-# The others take minutes.
-QUICK = {"sac"}
 # Of settings that are None, or 0.
 OTHERS = {"target_entropy": -1.0}
 
@@ -54,10 +52,8 @@ def grown(kind, hyperparameters):
     )
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in KINDS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_members_differ_in_whatever_an_update_reads(kind, monkeypatch):
     monkeypatch.setattr(_compiled_collection.replicated, "_by_xla", lambda *_: False)
     with pytest.raises(ValueError, match="floats that an update reads") as told:

@@ -11,6 +11,7 @@ import sys
 import time
 from typing import Any
 
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -349,8 +350,14 @@ def test_an_agent_of_other_arrays_is_never_kept(tmp_path, change, words):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"activation": "elu"}, {"memory": "gru"}],
-    ids=["NumPy", "TensorFlow", "memory"],
+    default_rows.params(
+        {
+            "NumPy": ({},),
+            "TensorFlow": ({"activation": "elu"},),
+            "memory": ({"memory": "gru"},),
+        },
+        ["NumPy"],
+    ),
 )
 def test_weights_that_are_not_finite_are_never_kept(tmp_path, settings):
     diverging = dataclasses.replace(PPO, learning_rate=1e38, **settings)

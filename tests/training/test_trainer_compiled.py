@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import default_rows
 import gymnasium as gym
 import numpy as np
 import own_agent
@@ -240,12 +241,15 @@ class Fading(cartpole.CartPole):
 
 @pytest.mark.parametrize(
     ("place", "name", "limit"),
-    [
-        ("step", "next_observations", np.nan),
-        ("step", "next_observations", -np.inf),
-        ("reset", "observations", np.nan),
-        ("rewards", "rewards", np.nan),
-    ],
+    default_rows.params(
+        {
+            "step": ("step", "next_observations", np.nan),
+            "infinite": ("step", "next_observations", -np.inf),
+            "reset": ("reset", "observations", np.nan),
+            "rewards": ("rewards", "rewards", np.nan),
+        },
+        ["step"],
+    ),
 )
 def test_what_is_not_finite_ends_a_run_and_nothing_of_it_is_kept(
     place, name, limit, tmp_path
@@ -281,6 +285,7 @@ class Numbered(cartpole.CartPole):
         )
 
 
+@pytest.mark.slow
 def test_choices_that_are_none_end_a_run(tmp_path):
     env = wrappers.AutoReset(wrappers.TimeLimit(Numbered(), 40))
     made = {"make_envs": lambda n_envs: vector_env.as_vector_env(env, n_envs)}
@@ -331,15 +336,20 @@ def test_updates_that_inform_about_too_much_are_refused(tmp_path, monkeypatch):
             running.run(quiet=True)
 
 
+TRACED = "an `update` that can be traced .*"
+
+
 @pytest.mark.parametrize(
     ("untraceable", "message"),
-    [
-        (int, "an `update` that can be traced .* 'SymbolicTensor'; take `tf.cond`"),
-        (bool, "an `update` that can be traced .*; take `tf.cond`"),
-        (np.asarray, "an `update` that can be traced .*; take `tf.cond`"),
-        (lambda number: number + "1", "^(?!.*can be traced)"),
-    ],
-    ids=["int", "if", "numpy", "another error"],
+    default_rows.params(
+        {
+            "int": (int, f"{TRACED} 'SymbolicTensor'; take `tf.cond`"),
+            "if": (bool, f"{TRACED}; take `tf.cond`"),
+            "numpy": (np.asarray, f"{TRACED}; take `tf.cond`"),
+            "another error": (lambda number: number + "1", "^(?!.*can be traced)"),
+        },
+        ["int", "another error"],
+    ),
 )
 def test_an_update_that_cannot_be_traced_is_told(
     untraceable, message, tmp_path, monkeypatch
@@ -381,11 +391,19 @@ class TellingAgent(pytree.PyTreeNode):
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [
-        ({"parts": {"a": 1.0}}, "got .* for 'parts'; flatten the dictionary"),
-        ({"row": tf.zeros([3])}, r"got shape \[3\] for 'row'; reduce it"),
-    ],
-    ids=["nested", "vector"],
+    default_rows.params(
+        {
+            "nested": (
+                {"parts": {"a": 1.0}},
+                "got .* for 'parts'; flatten the dictionary",
+            ),
+            "vector": (
+                {"row": tf.zeros([3])},
+                r"got shape \[3\] for 'row'; reduce it",
+            ),
+        },
+        ["nested"],
+    ),
 )
 def test_updates_inform_about_scalars(tmp_path, more, message):
     given = {"agent": Telling(more), "epochs": 2, "intervals": QUIET}

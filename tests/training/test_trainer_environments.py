@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import warnings
 
+import default_rows
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -262,14 +263,20 @@ def test_an_evaluation_that_may_not_end_is_told_before(tmp_path, capfd, monkeypa
     assert "".join(capfd.readouterr()).count(told) == 1
 
 
+ENDS = {
+    "limited": functools.partial(
+        vector_env.make_compiled, Endless, max_episode_steps=40
+    ),
+    "of Gymnasium": functools.partial(vector.make_vec, "Pendulum-v1"),
+    "that ended": functools.partial(
+        vector_env.make_compiled, "CartPole-v1", max_episode_steps=9
+    ),
+}
+
+
 @pytest.mark.parametrize(
     "make_envs",
-    [
-        functools.partial(vector_env.make_compiled, Endless, max_episode_steps=40),
-        functools.partial(vector.make_vec, "Pendulum-v1"),
-        functools.partial(vector_env.make_compiled, "CartPole-v1", max_episode_steps=9),
-    ],
-    ids=["limited", "of Gymnasium", "that ended"],
+    default_rows.params({x: (make,) for x, make in ENDS.items()}, ["of Gymnasium"]),
 )
 def test_an_evaluation_that_ends_needs_no_telling(make_envs, tmp_path, capfd):
     settings = {"make_envs": make_envs, "agent": ppo.PPO(minibatch_size=32)}

@@ -151,6 +151,7 @@ def test_a_temperature_that_is_not_learned_may_change(tmp_path, learned):
     assert go_on(tmp_path, agents.AWAC(), agents.AWAC(temperature=0.5)).overrides
 
 
+@pytest.mark.slow
 def test_a_fixed_temperature_is_that_of_the_settings(tmp_path):
     def pendulum(n_envs):
         return vector.make_vec("Pendulum-v1", n_envs, vectorization="sync")

@@ -260,12 +260,14 @@ class MisshapenAgent(pytree.PyTreeNode):
 @pytest.mark.parametrize("collector", ["host", "compiled"])
 @pytest.mark.parametrize(
     ("change", "shape"),
-    [
-        (tf.transpose, r"\[8, 4\]"),
-        (lambda x: tf.reshape(x, [-1]), r"\[32\]"),
-        (lambda x: x[-1], r"\[8\]"),
-    ],
-    ids=["transposed", "flat", "of the last minibatch"],
+    default_rows.params(
+        {
+            "transposed": (tf.transpose, r"\[8, 4\]"),
+            "flat": (lambda x: tf.reshape(x, [-1]), r"\[32\]"),
+            "of the last minibatch": (lambda x: x[-1], r"\[8\]"),
+        },
+        ["transposed"],
+    ),
 )
 def test_priorities_are_those_of_the_rows(
     tmp_path, monkeypatch, collector, change, shape

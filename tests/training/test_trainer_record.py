@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from default_rows import slow
 from tiny_agents import (
     MAKE,
     Tiny,
@@ -142,7 +143,10 @@ def put_into(folder, agent, given):
     ("other", "words"),
     [
         (dataclasses.replace(PPO, learning_rate=0.5), r"rate = 0.5 \(was 0.0003\)"),
-        (a2c.A2C(hidden_units=(8,), normalize_observations=True), "A2C"),
+        pytest.param(
+            *(a2c.A2C(hidden_units=(8,), normalize_observations=True), "A2C"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_agents_of_other_settings_take_no_place(tmp_path, other, words):
@@ -154,7 +158,7 @@ def test_agents_of_other_settings_take_no_place(tmp_path, other, words):
     "change",
     [
         lambda: {"learning_rate": keras.optimizers.schedules.CosineDecay(1e-3, 100)},
-        lambda: {"value_coefficient": 1.0, "hidden_units": [8]},
+        *slow(lambda: {"value_coefficient": 1.0, "hidden_units": [8]}),
     ],
 )
 def test_agents_of_equal_settings_take_their_place(tmp_path, change):

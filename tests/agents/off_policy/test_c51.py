@@ -1,5 +1,6 @@
 """Tests of `tfrl.agents.off_policy.c51` against the algorithm written out in NumPy."""
 
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -61,12 +62,15 @@ def own_network(_, actions):
 
 @pytest.mark.parametrize(
     ("kind", "network", "settings"),
-    [
-        (c51.C51, None, {}),
-        (c51.C51, own_network, {"double": True}),
-        (rainbow.Rainbow, None, {}),
-        (rainbow.Rainbow, own_network, {}),
-    ],
+    default_rows.params(
+        {
+            "C51": (c51.C51, None, {}),
+            "C51, own network": (c51.C51, own_network, {"double": True}),
+            "Rainbow": (rainbow.Rainbow, None, {}),
+            "Rainbow, own network": (rainbow.Rainbow, own_network, {}),
+        },
+        ["C51", "C51, own network"],
+    ),
 )
 def test_the_next_action_is_one_that_the_mask_allows(kind, network, settings):
     config = kind(

@@ -195,15 +195,16 @@ def written_out(agent, sample, allowed=None):
     return np.array(priorities), loss_of
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"n_step_returns": 9, "rescaling": None, "eta": 0.0},
+SETTINGS = {
+    "defaults": ({},),
+    "long": ({"n_step_returns": 9, "rescaling": None, "eta": 0.0},),
+    "plain": (
         {"double": False, "dueling": False, "huber_delta": None, "n_step_returns": 1},
-    ],
-    ids=["defaults", "long", "plain"],
-)
+    ),
+}
+
+
+@pytest.mark.parametrize("settings", default_rows.params(SETTINGS, ["defaults"]))
 def test_an_update_equals_the_algorithm_written_out(settings):
     agent = make_agent(**settings)
     sample = tf.nest.map_structure(lambda x: x[0], make_sample(n_rows=24))
@@ -266,7 +267,8 @@ def test_padding_and_what_comes_after_an_end_do_not_count():
     np.testing.assert_array_equal(moved, data.valid[..., 0])
 
 
-@pytest.mark.parametrize("memory", ["lstm", *default_rows.slow("gru", "own")])
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", ["lstm", "gru", "own"])
 def test_many_steps_in_one_call_are_as_many_calls(memory):
     network = own if memory == "own" else None
     agent = make_agent(memory=memory, network=network)

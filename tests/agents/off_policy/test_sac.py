@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -212,16 +213,16 @@ def test_gradients_of_each_network_are_clipped():
         assert moved[1] < 1e-3 * moved[0], name
 
 
-@pytest.mark.parametrize(
-    ("config", "actions"),
-    [
-        (sac.SAC(), STEER),
-        (sac.SAC(), S.Discrete(3)),
-        (sac.SAC(), MIXED),
-        (tqc.TQC(), STEER),
-        (crossq.CrossQ(critic_units=(8,)), STEER),
-    ],
-)
+FIXED = {
+    "box": (sac.SAC(), STEER),
+    "choice": (sac.SAC(), S.Discrete(3)),
+    "mixed": (sac.SAC(), MIXED),
+    "TQC": (tqc.TQC(), STEER),
+    "CrossQ": (crossq.CrossQ(critic_units=(8,)), STEER),
+}
+
+
+@pytest.mark.parametrize(("config", "actions"), default_rows.params(FIXED, ["box"]))
 def test_a_fixed_temperature_is_that_of_the_settings(config, actions):
     config = dataclasses.replace(config, hidden_units=(8,), learn_temperature=False)
     config = dataclasses.replace(config, temperature=0.25)

@@ -84,6 +84,7 @@ def test_the_critics_loss_is_that_of_sac_and_the_penalty():
         )
 
 
+@pytest.mark.slow
 def test_dropout_leaves_the_same_of_a_critic_for_all_actions_of_a_row():
     """Of critics that do not see actions the penalty is that of the densities alone."""
     found, sample = [], examples.sample_of(1, B)

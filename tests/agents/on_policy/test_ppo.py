@@ -299,6 +299,7 @@ def test_a_long_update_is_that_of_one_call_however_it_is_cut(monkeypatch, target
     assert 3 * n_needed <= sum(sizes) < 3 * (n_needed + 5)
 
 
+@pytest.mark.slow
 def test_a_long_update_may_be_of_one_step(monkeypatch):
     agent = make_agent(space=NEST, minibatch_size=2, n_epochs=1)
     given = tf.nest.map_structure(lambda x: x[:1], make_trajectory(space=NEST))

@@ -2,6 +2,7 @@
 
 import functools
 
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -50,7 +51,9 @@ def experienced(seed=0, space=BOX):
     return given._replace(valid=valid)
 
 
-@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize(
+    "inner", ["ppo", "impala", *default_rows.slow("a2c", "memory")]
+)
 def test_the_agent_within_learns_from_both_rewards(inner):
     scale = schedules.LinearScheduler("percent", [(0.0, 2.0), (1.0, 0.0)])
     agent = created(rnd.RND(INNER[inner], scale, learning_rate=0.01, **SMALL))
@@ -77,6 +80,7 @@ def test_the_agent_within_learns_from_both_rewards(inner):
         agent = learned
 
 
+@pytest.mark.slow
 def test_a_graph_learns_the_same():
     agent = created(rnd.RND(INNER["ppo"], 0.5))
     given = tf.nest.map_structure(tf.constant, experienced())
@@ -172,6 +176,7 @@ PPO.hidden_units = (8,)
 """
 
 
+@pytest.mark.slow
 def test_bindings_in_its_place_are_taken_by_the_command(tmp_path, capsys):
     path = tmp_path / "run.gin"
     path.write_text(RUN)

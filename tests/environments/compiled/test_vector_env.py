@@ -201,7 +201,7 @@ def test_pictures():
     "name",
     default_rows.params(
         {name: (name,) for name in _names.REGISTERED},
-        ["CartPole-v1", "MountainCarContinuous-v0", "BitFlipping-v0", "Catch-v0"],
+        ["MountainCarContinuous-v0", "BitFlipping-v0"],
     ),
 )
 def test_names(name):
