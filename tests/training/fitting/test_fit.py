@@ -286,6 +286,24 @@ def test_schedules_follow_the_steps():
     assert model.progress().percent == 1.0
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_percent_counts_batches_whose_gradients_are_gathered(scaled):
+    model = examples.fit_model()
+    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    if scaled:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    model.compile(optimizer, run_eagerly=True)
+    model.fit(examples.data(8, 2), verbose=0)
+    assert model.progress().percent == 1.0
+    assert model.progress().iterations == 2
+    seen = []
+    told = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda *_, **__: seen.append(model.progress().percent)
+    )
+    model.fit(examples.data(8, 2), epochs=2, callbacks=[told], verbose=0)
+    assert seen == [0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0]
+
+
 class Spy(replay.PrioritizedReplay):
     """Writes down whose priorities it is told."""
 

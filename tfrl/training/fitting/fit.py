@@ -338,7 +338,7 @@ class FitModel(_fit_data.OwnFit):
         """
         env_steps, first, total = (tf.convert_to_tensor(each) for each in self._counts)
         iterations = self._iterations()
-        done = tf.cast(iterations - first, tf.float32)
+        done = tf.cast(self._iterations(of_batches=True) - first, tf.float32)
         percent = tf.math.divide_no_nan(done, tf.cast(total, tf.float32))
         percent = tf.clip_by_value(percent, 0.0, 1.0)
         numbers: list[Any] = [percent, iterations, env_steps, env_steps]
@@ -346,10 +346,17 @@ class FitModel(_fit_data.OwnFit):
             numbers = [each.numpy().item() for each in numbers]
         return progress.Progress(*numbers)
 
-    def _iterations(self) -> tf.Tensor:
-        """Returns the steps taken; the optimizer of a frozen network takes none."""
-        each = [self.optimizer, *self.optimizers.values()]
-        counts = [tf.cast(tf.convert_to_tensor(x.iterations), tf.int64) for x in each]
+    def _iterations(self, of_batches: bool = False) -> tf.Tensor:
+        """Returns the steps taken, or the batches that an optimizer gathered for them.
+
+        The optimizer of a frozen network takes none.
+        """
+        counts = []
+        for each in (self.optimizer, *self.optimizers.values()):
+            count = tf.cast(tf.convert_to_tensor(each.iterations), tf.int64)
+            inner = getattr(each, "inner_optimizer", each)
+            gathered = inner.gradient_accumulation_steps if of_batches else None
+            counts.append(count * (gathered or 1))
         return tf.reduce_max(counts)
 
     def _trained(self, name: str) -> Any:
@@ -388,7 +395,7 @@ class FitModel(_fit_data.OwnFit):
 
     def _begin_epoch(self, epoch: int, epochs: int, steps: int) -> None:
         """Sets what share of the training an iteration is."""
-        self._counts[1].assign(self._iterations() - epoch * steps)
+        self._counts[1].assign(self._iterations(of_batches=True) - epoch * steps)
         self._counts[2].assign(epochs * steps)
 
     def _use(self, ledger: _fit_data.PriorityLedger | None) -> None:
