@@ -97,6 +97,7 @@ def test_a_truncated_game_begins_anew():
     assert env.unwrapped.ale.getEpisodeFrameNumber() < frames
 
 
+@pytest.mark.slow
 def test_rewards_are_signs():
     envs = make_atari("SpaceInvaders", 2, clip_rewards=True)
     plain = make_atari("SpaceInvaders", 2)

@@ -189,6 +189,7 @@ def searched(tmp_path, monkeypatch):
 UNFIT = ValueError("`PPO`: `minibatch_size` expected\na divisor")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_study_may_be_in_a_folder_of_any_name(searched, tmp_path):
     folder = tmp_path / "is it? 50%41#1"

@@ -122,6 +122,7 @@ def test_the_gradient_of_many_steps(n_steps):
     np.testing.assert_allclose(along, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_graph_of_many_steps_is_small():
     def size_of(n_steps):
         function = tf.function(lambda x: ops.n_step_return(x, x, x, n_steps))

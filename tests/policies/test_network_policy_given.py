@@ -477,7 +477,7 @@ class Unregistered(L.Layer):
             "QRDQN": (qr_dqn.QRDQN(n_quantiles=5), 20),
             "IQN": (iqn.IQN(hidden_units=(8,)), 8),
         },
-        ["C51", "IQN"],
+        ["C51"],
     ),
 )
 def test_values_of_distributions_are_learned_and_exported(config, width, make):

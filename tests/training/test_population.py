@@ -218,6 +218,7 @@ def test_settings_of_an_own_agent_are_those_that_its_update_reads():
         grown(own_agent.SlowQ(), experience=REPLAYED, hyperparameters=given)
 
 
+@pytest.mark.slow
 def test_atoms_by_which_networks_act_are_no_setting_of_members():
     config = agents.C51(hidden_units=(8,))
     with pytest.raises(ValueError, match="update reads, .*; got 'v_min'"):

@@ -11,13 +11,13 @@ import sys
 import time
 from typing import Any
 
-import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
 import plain_graphs
 import pytest
 import tensorflow as tf
+from default_rows import slow
 from tiny_agents import (
     EVERY,
     MAKE,
@@ -349,15 +349,7 @@ def test_an_agent_of_other_arrays_is_never_kept(tmp_path, change, words):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
-    "settings",
-    default_rows.params(
-        {
-            "NumPy": ({},),
-            "TensorFlow": ({"activation": "elu"},),
-            "memory": ({"memory": "gru"},),
-        },
-        ["NumPy"],
-    ),
+    "settings", [{}, *slow({"activation": "elu"}, {"memory": "gru"})]
 )
 def test_weights_that_are_not_finite_are_never_kept(tmp_path, settings):
     diverging = dataclasses.replace(PPO, learning_rate=1e38, **settings)

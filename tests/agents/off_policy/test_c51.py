@@ -69,7 +69,7 @@ def own_network(_, actions):
             "Rainbow": (rainbow.Rainbow, None, {}),
             "Rainbow, own network": (rainbow.Rainbow, own_network, {}),
         },
-        ["C51", "C51, own network"],
+        ["C51"],
     ),
 )
 def test_the_next_action_is_one_that_the_mask_allows(kind, network, settings):

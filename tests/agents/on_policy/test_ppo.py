@@ -400,6 +400,7 @@ def test_own_trajectories_are_corrected_by_nothing():
         assert float(value) == pytest.approx(float(known[name]), abs=1e-5), name
 
 
+@pytest.mark.slow
 def test_an_older_policy_is_corrected_for_as_by_impala():
     settings = {"hidden_units": (8,), "lambda_": 0.9}
     agent = spread(make_agent(vtrace=True, **settings, gamma=0.9))
