@@ -359,6 +359,26 @@ class RunLock:
         self._held.add(file)
         return self
 
+    def check(self) -> None:
+        """Makes sure that the folder is where it was locked, if this has the lock.
+
+        Raises:
+            ValueError: if it was moved or removed.
+        """
+        if self._file is None:
+            return
+        try:
+            now = os.stat(self._directory / "run.lock")
+        except (FileNotFoundError, NotADirectoryError):
+            now = None
+        if now is None or not os.path.samestat(now, os.fstat(self._file)):
+            raise ValueError(
+                f"`RunLock`: `directory` expected the folder of the run where it was; "
+                f"got {self._directory}, moved or removed (or its run.lock) while it "
+                "trained; go on where it is now by `tfrl --resume NEW`, from the last "
+                "checkpoint in it"
+            )
+
     def __exit__(self, *exception: object) -> None:
         """Gives the lock back."""
         if self._file in self._held:

@@ -42,6 +42,9 @@ class RunCheckpoints:
         seed: of the run.
         keep: number of checkpoints that stay.
         agent: as it was made.
+
+    Attributes:
+        lock: of the directory; as long as it holds, nothing is saved elsewhere.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class RunCheckpoints:
     ) -> None:
         self._directory, self._workers, self._source = directory, workers, source
         self._own, self._seed, self._keep = (rng, collector), seed, keep
+        self.lock = checkpoints.RunLock(directory)
         # Steps whose experience is damaged.
         self._lost: list[int] = []
         self._like, self._settings = _described(agent), _settings_of(agent)
@@ -99,6 +103,7 @@ class RunCheckpoints:
             facts: of the run, plain values by name, with `epoch`.
             eval_envs: to evaluate in; what they carry over episodes is saved too.
         """
+        self.lock.check()
         self.check(agent)
         captured = collection.captured(*self._own)
         if self._evaluates_in(eval_envs):
