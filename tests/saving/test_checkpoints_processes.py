@@ -147,3 +147,10 @@ def test_a_lock_tells_that_its_folder_is_gone(tmp_path):
                     pass
             with pytest.raises(ValueError, match="got .*run, moved or.* --resume NEW"):
                 lock.check()
+    with pytest.raises(ValueError, match="got .*run, moved or"):
+        with lock, lock.in_place():
+            place.rename(tmp_path / "moved")
+            (place / "part").write_text("")
+    with pytest.raises(FileNotFoundError):
+        with lock, lock.in_place():
+            (place / "no" / "part").write_text("")

@@ -9,11 +9,12 @@ A run directory holds `run.lock` (who works here) and one folder per saved step:
 It is that of a `Checkpointer` of one item, `state`, under other names.
 """
 
+import contextlib
 import os
 import pathlib
 import re
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
@@ -378,6 +379,16 @@ class RunLock:
                 "trained; go on where it is now by `tfrl --resume NEW`, from the last "
                 "checkpoint in it"
             )
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """A context that writes to the folder; checks it, also if it goes meanwhile."""
+        self.check()
+        try:
+            yield
+        except FileNotFoundError:
+            self.check()
+            raise
 
     def __exit__(self, *exception: object) -> None:
         """Gives the lock back."""

@@ -103,7 +103,6 @@ class RunCheckpoints:
             facts: of the run, plain values by name, with `epoch`.
             eval_envs: to evaluate in; what they carry over episodes is saved too.
         """
-        self.lock.check()
         self.check(agent)
         captured = collection.captured(*self._own)
         if self._evaluates_in(eval_envs):
@@ -111,12 +110,16 @@ class RunCheckpoints:
         own = self._workers.gather_values(captured)
         if not self._workers.is_chief:
             return
+        with self.lock.in_place():
+            mine = own[0] if len(own) == 1 else {"workers": own}
+            self._write(env_steps, agent, {**facts, **mine})
+
+    def _write(self, env_steps: int, agent: Any, facts: dict[str, Any]) -> None:
         while self._lost:  # they would be in the way, being later
             checkpoints.drop_step(self._directory, self._lost.pop())
             self._source.prune(self._directory, checkpoints.list_steps(self._directory))
         self._source.save(self._directory, env_steps)
-        mine = own[0] if len(own) == 1 else {"workers": own}
-        metadata = {**facts, "source": self._source.state(), **mine}
+        metadata = {**facts, "source": self._source.state()}
         checkpoints.save_run(
             self._directory, env_steps, agent, metadata, keep=self._keep
         )
