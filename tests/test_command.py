@@ -2,6 +2,7 @@
 
 import configparser
 import functools
+import json
 import pathlib
 import re
 import shutil
@@ -582,3 +583,11 @@ def test_a_run_may_lie_at_home(monkeypatch):
     monkeypatch.setenv("HOME", "/at/home")
     flags = command.entry.train_flags(["a.gin", "--output_dir=~/run"], "tfrl train")
     assert command.entry.output_dir(flags) == "/at/home/run"
+
+
+def test_an_export_may_differ_by_a_tolerance(folder, tmp_path, capsys):
+    assert call("export", folder, tmp_path / "policy", "--tolerance", "2") == 2
+    assert "`tolerance` expected" in capsys.readouterr().err
+    assert call("export", folder, tmp_path / "policy", "--tolerance", "0.001") == 0
+    record = (tmp_path / "policy" / "assets.extra" / "tfrl_golden.json").read_text()
+    assert json.loads(record)["tolerance"] == 0.001

@@ -127,7 +127,8 @@ def _record(flags: argparse.Namespace) -> None:
 
 def _export(flags: argparse.Namespace) -> None:
     with _opened(flags) as run:
-        run.export(flags.path, overwrite=flags.overwrite)
+        given = {"tolerance": flags.tolerance, "overwrite": flags.overwrite}
+        run.export(flags.path, **given)
     print(f"the policy of step {run.step} is in {flags.path}")
 
 
@@ -307,9 +308,10 @@ def _parser() -> argparse.ArgumentParser:
     add_run(exported)
     exported.add_argument("path", metavar="PATH", help="folder, or .tflite file")
     add_step(exported)
+    text = "how far outputs may be apart, beside the larger of 1 and the largest output"
+    exported.add_argument("--tolerance", type=float, default=1e-5, help=text)
     exported.add_argument("--overwrite", action="store_true", help="replace PATH")
-    text = "compare an exported model with what it was made of"
-    verify = add("verify", _verify, text)
+    verify = add("verify", _verify, "compare an exported model with its original")
     verify.add_argument("path", metavar="PATH", help="what `export` wrote")
     verify.add_argument("--tolerance", type=float, help="that of the export by default")
     text = "find the first number of a run that is not finite"

@@ -219,7 +219,9 @@ def train_rl(
     try:
         configs.check_all_used(["Trainer.override"] if override else [], _INSTEAD)
         config = "" if rehearsal_strategy else _config_of(running)
-        policies.policy_inputs(running.observation_space)
+        spaces = running.observation_space, running.action_space
+        if not resume:  # a run of earlier versions may have other names
+            policies.policy_inputs(spaces[0], policies.taken(running.agent, spaces[1]))
     except BaseException:
         running.close()
         raise
@@ -240,7 +242,6 @@ def train_rl(
         if before == checkpoints.latest_step(running.directory):
             output.say("the run had already ended its training; it was evaluated again")
         if isinstance(running.agent.policy, network_policy.NetworkPolicy):
-            spaces = running.observation_space, running.action_space
             export.export_policy(
                 running.agent, running.directory / "policy", *spaces, overwrite=True
             )

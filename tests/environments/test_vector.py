@@ -165,6 +165,10 @@ def registered():
         ({"max_episode_steps": 0}, "`max_episode_steps` expected"),
         ({"env_id": "NoSuch-v0"}, "`env_id` expected a registered .* got 'NoSuch-v0'"),
         ({"env_id": "CartPole-v99"}, "`env_id` expected a registered .*v99"),
+        (
+            {"env_id": "nosuch.envs:Mine-v0"},
+            "`env_id` .*; put the folder .* PYTHONPATH",
+        ),
         ({"env_kwargs": {"wheels": 3}}, r".*env_kwargs=\{'wheels': 3\}; got: .*'wheel"),
         ({"env_id": "tfrl/Refusing-v0"}, "`env_id` .*pip install simulator"),
         ({"env_id": "tfrl/Importing-v0"}, "`env_id` .*No module named 'simulator'"),

@@ -112,6 +112,11 @@ INPUTS = {
     "text": ({"x": tf.TensorSpec([], tf.string)}, TypeError, "TensorSpec of numbers"),
     "twice": ({"x_0": VECTOR, "x": [VECTOR]}, ValueError, "identifiers .* got 'x_0'"),
     "no identifier": ({"x": {"two words": VECTOR}}, ValueError, "got 'x_two words'"),
+    "case": ({"x_a": VECTOR, "x": {"A": VECTOR}}, ValueError, "got 'x_A'"),
+    "other letters": ({"größe": VECTOR}, ValueError, "got 'größe'"),
+    "underscore": ({"_x": VECTOR}, ValueError, "got '_x'"),
+    "keyword": ({"class": VECTOR}, ValueError, "got 'class'"),
+    "self": ({"self": VECTOR}, ValueError, "got 'self'"),
 }
 
 

@@ -346,3 +346,18 @@ def test_what_is_no_export_is_told_apart(tmp_path):
     ):
         with pytest.raises(ValueError, match=f"`verify`: `path` expected .*{words}"):
             export.verify(tmp_path / name)
+
+
+def test_a_number_near_0_is_rounded_as_the_largest_in_its_place():
+    def gap(found, wanted):
+        outputs = ({"y": np.array(each)} for each in (found, wanted))
+        return _golden.largest_gap("fault", *outputs, 1e-5)
+
+    wanted = [[1e-3, 0.5, np.inf], [1e3, -0.5, 0.0]]
+    assert gap([[2e-3, 0.5, np.inf], [1e3, -0.5, 0.0]], wanted) == 1e-3
+    # Other places have sizes of their own, and an infinity is none.
+    for place in (1, 2):
+        found = np.array(wanted)
+        found[1, place] += 1e-3
+        with pytest.raises(ValueError, match="a difference of 0.001 in 'y'"):
+            gap(found, wanted)

@@ -1,5 +1,6 @@
 """Every kind of policy is exported and does what it does here; others are refused."""
 
+import functools
 import types
 
 import default_rows
@@ -519,3 +520,55 @@ def test_what_is_no_space_no_choice_or_values_nothing(agents):
         policies.policy_endpoints(agents["clipped"], UNIT, UNIT, with_mask=True)
     with pytest.raises(TypeError, match="`value_endpoint`: `agent` expected .*values"):
         policies.value_endpoint(action_values(), UNIT)
+
+
+@pytest.mark.parametrize("name", ["größe", "Seed", "_x", "class", "self"])
+def test_names_that_tensorflow_does_not_take(name):
+    with pytest.raises(ValueError, match=f"`policy_inputs`: `obs.*; got '{name}'"):
+        policies.policy_inputs(S.Dict({name: BOX}))
+    assert list(policies.policy_inputs(S.Dict(Eye=BOX, x_=BOX))) == ["Eye", "x_"]
+
+
+def test_names_that_actions_and_memory_have():
+    space = S.Dict(Actions_0=S.Box(-1.0, 1.0, (3,)))
+    acting = tfrl.agents.PPO(hidden_units=(2,)).create(
+        space, S.Tuple((TWO, TWO)), n_envs=1, n_steps=64, seed=0
+    )
+    with pytest.raises(ValueError, match="also from .*'actions_0'.*got 'Actions_0'"):
+        policies.policy_endpoints(acting, space, S.Tuple((TWO, TWO)))
+    taken = policies.taken(memory_policy(UNIT), TWO)
+    with pytest.raises(ValueError, match="also from .*'state'.*; got 'State'"):
+        policies.policy_inputs(S.Dict(State=UNIT), taken)
+
+
+def test_actions_of_16_bits_are_not_for_litert(tmp_path):
+    actions = S.Box(-1.0, 1.0, (2,), np.float16)
+    agent = tfrl.agents.TD3(hidden_units=(2,)).create(UNIT, actions, seed=0)
+    with pytest.raises(ValueError, match="an `action_space` of float32; got float16"):
+        tfrl.exporting.export_policy(agent, tmp_path / "m.tflite", UNIT, actions)
+    assert not list(tmp_path.iterdir())
+
+
+def seeded(env):
+    return gym.wrappers.TransformObservation(
+        env, lambda x: {"Seed": x}, gym.spaces.Dict(Seed=env.observation_space)
+    )
+
+
+def test_names_that_no_policy_is_exported_with_are_refused_at_once(tmp_path):
+    make = functools.partial(
+        tfrl.training.Trainer,
+        agent=tfrl.agents.PPO(minibatch_size=16, hidden_units=(4,)),
+        make_envs=functools.partial(
+            tfrl.environments.make_vec, "CartPole-v1", wrappers=(seeded,)
+        ),
+        n_envs=1,
+        experience=tfrl.training.Trajectories(16),
+    )
+    run = functools.partial(tfrl.rl_trainer.train_rl, tmp_path / "run", 1, True, make)
+    with pytest.raises(ValueError, match="`observation_space` .*; got 'Seed'"):
+        run()
+    # One that began when they were taken may go on.
+    with pytest.raises(ValueError, match="expected a checkpoint to resume from"):
+        run(resume=True)
+    assert not list(tmp_path.iterdir())

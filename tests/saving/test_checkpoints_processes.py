@@ -133,3 +133,24 @@ def test_automatic_names_load_in_another_process(tmp_path, victims):
     manager = checkpointer.Checkpointer(tmp_path, **items, blocks=blocks)
     assert manager.load() == 1
     saved_models.check({**items, "state": manager["state"]})
+
+
+def test_a_lock_tells_that_its_folder_is_gone(tmp_path):
+    place, lock = tmp_path / "run", checkpoints.RunLock(tmp_path / "run")
+    lock.check()  # holds nothing
+    for remake in (False, True):
+        with lock:
+            lock.check()
+            place.rename(tmp_path / f"moved_{remake}")
+            if remake:
+                with checkpoints.RunLock(place):
+                    pass
+            with pytest.raises(ValueError, match="got .*run, moved or.* --resume NEW"):
+                lock.check()
+    with pytest.raises(ValueError, match="got .*run, moved or"):
+        with lock, lock.in_place():
+            place.rename(tmp_path / "moved")
+            (place / "part").write_text("")
+    with pytest.raises(FileNotFoundError):
+        with lock, lock.in_place():
+            (place / "no" / "part").write_text("")

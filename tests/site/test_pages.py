@@ -124,7 +124,7 @@ def test_the_program_for_web_pages_acts_as_the_policy(normalize, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     rows = 30.0 * np.random.default_rng(0).standard_normal((200, 4), np.float32)
     settings = tfrl.agents.PPO(hidden_units=(8,), normalize_observations=normalize)
-    spaces = gym.spaces.Box(-np.inf, np.inf, (4,)), gym.spaces.Discrete(5)
+    spaces = gym.spaces.Box(-np.inf, np.inf, (4,)), gym.spaces.Discrete(5, start=-2)
     agent = settings.create(*spaces, seed=1)
     if normalize:
         seen = 5.0 + 7.0 * rows[None], np.ones((1, len(rows)), bool)
@@ -132,13 +132,24 @@ def test_the_program_for_web_pages_acts_as_the_policy(normalize, tmp_path, monke
     page = (SITE / "guide" / "exporting.md").read_text(encoding="utf-8")
     (writes,) = (x for kind, _, x in blocks_of(page) if "numpy_copy" in x)
     (program,) = (x for kind, _, x in blocks_of(page) if kind.endswith("javascript"))
-    exec(writes, {"agent": agent, "json": json, "tfrl": tfrl})
+    exec(writes, {"agent": agent, "spaces": spaces, "json": json, "tfrl": tfrl})
     pathlib.Path("rows.json").write_text(json.dumps(rows.tolist()))
     node = ["node", "-e", program + PLAYED_IN_NODE]
     done = subprocess.run(node, capture_output=True, text=True, check=True)
     actions = agent.policy.act(rows, temperature=0.0).actions
     assert json.loads(done.stdout) == actions.tolist()
     assert len(set(actions.tolist())) > 2
+
+
+def test_web_pages_are_for_stacks_of_dense_layers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (SITE / "guide" / "exporting.md").read_text(encoding="utf-8")
+    (writes,) = (x for kind, _, x in blocks_of(page) if "numpy_copy" in x)
+    spaces = gym.spaces.Box(-1.0, 1.0, (4,)), gym.spaces.Discrete(2)
+    agent = tfrl.agents.DQN(hidden_units=(4,), dueling=True).create(*spaces, seed=0)
+    with pytest.raises(ValueError, match="use LiteRT"):
+        exec(writes, {"agent": agent, "spaces": spaces, "json": json, "tfrl": tfrl})
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("path", PAGES, ids=NAMES)

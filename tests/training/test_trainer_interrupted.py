@@ -311,3 +311,20 @@ def test_a_process_that_learns_from_images_ends_in_seconds(tmp_path, number):
     child.communicate(timeout=60)
     assert child.returncode == 0 and seconds < 5
     assert checkpoints.list_steps(tmp_path / "run") == [0]
+
+
+class Moves(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            self.model.directory.rename(self.model.directory.with_name("moved"))
+
+
+@pytest.mark.parametrize("intervals", [EVERY, RARELY], ids=["often", "rarely"])
+def test_a_folder_that_is_moved_ends_the_run(tmp_path, intervals):
+    options = {"callbacks": [Moves()], "intervals": intervals}
+    with build(tmp_path / "run", **options) as running:
+        with pytest.raises(ValueError, match="got .*run, moved .* --resume NEW"):
+            running.run(quiet=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["moved"]
+    steps = checkpoints.list_steps(tmp_path / "moved")
+    assert bool(steps) == (intervals is EVERY) and all(x <= 2 * 32 for x in steps)

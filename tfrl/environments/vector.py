@@ -190,8 +190,15 @@ def _spec(env_id: str) -> EnvSpec:
         raise ValueError(
             "`make_vec`: `env_id` expected a registered Gymnasium environment, or the "
             f"module that registers it before a colon; got {env_id!r}: {error}"
-            f"{_extra(error)}"
+            f"{_extra(error) or _place(module, error)}"
         ) from error
+
+
+def _place(module: str, error: Exception) -> str:
+    """Says where a module may lie, if it is the one that was not found."""
+    if f"{module}.".startswith(f"{getattr(error, 'name', None)}."):
+        return "; put the folder of that module on PYTHONPATH, or work in it"
+    return ""
 
 
 def _extra(error: Exception) -> str:

@@ -411,8 +411,10 @@ def largest_gap(
         fault: begin of the message.
         found: outputs by name.
         wanted: what they are compared with.
-        tolerance: a float may differ from x by `tolerance * max(1, |x|)`; integers
-            must be equal, and NaN is equal to itself.
+        tolerance: a float may differ by `tolerance * max(1, |x|)`, where x is the
+            largest finite number in its place of all rows: by luck a number is near 0
+            where others are large, and is rounded as they are. Integers must be equal,
+            and NaN is equal to itself.
 
     Returns:
         The largest absolute difference.
@@ -437,7 +439,10 @@ def largest_gap(
         same |= np.isnan(value) & np.isnan(right)
         with np.errstate(invalid="ignore", over="ignore"):
             gaps = np.where(same, 0.0, np.abs(value - right))
-            allowed = tolerance * np.maximum(1.0, np.abs(right))
+            sizes = np.where(np.isfinite(right), np.abs(right), 0.0)
+            if sizes.ndim:
+                sizes = sizes.max(axis=0, initial=0.0)
+            allowed = tolerance * np.maximum(1.0, sizes)
         # An infinity, or NaN on one side, is no number to be near to.
         near = np.isfinite(gaps) & (gaps <= allowed) & (not is_whole)
         gap = float(gaps.max(initial=0.0))
@@ -446,7 +451,7 @@ def largest_gap(
             raise ValueError(
                 f"{fault} its golden outputs {bound}; got a difference of {gap:g} in "
                 f"{name!r}; draw with a `seed` input, allow for other devices and "
-                "libraries by `tolerance`, or export it again"
+                "libraries by `tolerance` (--tolerance), or export it again"
             )
         largest = max(largest, gap)
     return largest

@@ -21,6 +21,8 @@ import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from tfrl.exporting import endpoints
+
 # Ops that call Python: they are saved, and die when they are served.
 _HOST_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 _LITERT_LACKS = {
@@ -62,16 +64,19 @@ def named_leaves(nest: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from named_leaves(part, f"{name}_{key}" if name else str(key))
 
 
-def input_specs(where: str, inputs: Mapping[str, Any]) -> dict[str, tf.TensorSpec]:
+def input_specs(
+    where: str, inputs: Mapping[str, Any], *, of_graph: bool = True
+) -> dict[str, tf.TensorSpec]:
     """Returns the specs of an endpoint's tensors by name, bounds kept.
 
     Args:
         where: name of the function, for messages.
         inputs: nests of specs by argument.
+        of_graph: whether names become those of a graph's inputs.
 
     Raises:
         TypeError: if a leaf is no spec of numbers.
-        ValueError: if a name is no identifier, or stands for two tensors.
+        ValueError: if a name is none for a graph, or stands for two tensors.
 
     Example:
         >>> list(input_specs("export", {"x": (tf.TensorSpec([]), tf.TensorSpec([]))}))
@@ -85,11 +90,8 @@ def input_specs(where: str, inputs: Mapping[str, Any]) -> dict[str, tf.TensorSpe
                     f"`{where}`: `inputs` expected a tf.TensorSpec of numbers for each "
                     f"tensor; got {spec!r:.80} for {name!r}"
                 )
-            if not name.isidentifier() or name in found:
-                raise ValueError(
-                    f"`{where}`: `inputs` expected names that are distinct Python "
-                    f"identifiers when joined; got {name!r}"
-                )
+            if of_graph or name in found:
+                endpoints.check_name(f"`{where}`: `inputs`", name, found)
             found[name] = spec
     return found
 

@@ -1,6 +1,8 @@
 """What a SavedModel offers: functions of named tensors."""
 
-from collections.abc import Callable, Mapping, Sequence
+import keyword
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -44,3 +46,34 @@ class Endpoint(NamedTuple):
     inputs: Mapping[str, Any]
     examples: Mapping[str, Any] | None = None
     resources: Sequence[Any] = ()
+
+
+def check_name(place: str, name: str, taken: Collection[str]) -> None:
+    """Raises unless TensorFlow takes a name of an input beside others.
+
+    Args:
+        place: function and argument, for the message.
+        name: joined, where the input is a part of a nest.
+        taken: other names.
+
+    Raises:
+        ValueError: if it does not.
+
+    Example:
+        >>> check_name("`export`: `inputs`", "Seed", ["seed"])
+        Traceback (most recent call last):
+        ...
+        ValueError: `export`: `inputs` expected names that are Python identifiers ...
+    """
+    if (
+        not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)
+        or keyword.iskeyword(name)
+        or name == "self"
+        or name.lower() in {each.lower() for each in taken}
+    ):
+        raise ValueError(
+            f"{place} expected names that are Python identifiers of letters a to z, "
+            "digits and underscores, begin with a letter, are no keyword and not "
+            f"'self', and differ in lower case, also from {list(taken)}; got {name!r}; "
+            "rename it, a part of observations by a wrapper"
+        )

@@ -83,7 +83,8 @@ def export_model(
             for free sizes. Functional and Sequential models know theirs.
         examples: arrays by the names of the inputs, as in `Endpoint`; for a `.keras`
             file one nest, under the name `inputs`.
-        tolerance: a float output may differ from x by `tolerance * max(1, |x|)`.
+        tolerance: a float output may differ by `tolerance * max(1, |x|)`, where x is
+            the largest number in its place of all rows.
         overwrite: replace an existing model, which stays until then.
 
     Raises:
@@ -123,6 +124,7 @@ def export_policy(
     action_space: gym.Space,
     *,
     with_mask: bool = False,
+    tolerance: float = 1e-5,
     overwrite: bool = False,
 ) -> None:
     """Writes a policy as a SavedModel, normalizers and bounds included.
@@ -139,13 +141,15 @@ def export_policy(
         action_space: of one environment.
         with_mask: whether signatures take an `action_mask`; each row must allow an
             action, which a graph does not check.
+        tolerance: as in `export_model`; for large weights, more may be needed.
         overwrite: replace an existing model.
 
     Raises:
         ValueError: if something exists at `path` and `overwrite` is False, or `path`
             has another suffix; if LiteRT lacks an op, a space is not that of the
             policy, an observation has a name that no input can have, or `with_mask` is
-            set for actions that are not choices.
+            set for actions that are not choices; if a `.tflite` file is to return
+            actions of 16-bit floats.
         TypeError: if `agent` neither is nor has a policy, `path` is no path, a space is
             none, or a part of an observation is no array.
 
@@ -164,6 +168,7 @@ def export_policy(
     """
     where = "export_policy"
     suffix = _checked_suffix(where, path, (".tflite",), overwrite)
+    checks.check_within(where, "tolerance", tolerance, 0, 1)
     policy, litert = policies.policy_of(where, agent), suffix == ".tflite"
     found = policies.policy_endpoints(
         policies.of_float32(where, policy) if litert else policy,
@@ -172,9 +177,10 @@ def export_policy(
         with_mask=with_mask,
     )
     if litert:
+        policies.check_actions_of_litert(where, action_space)
         found = {_DEFAULT: found[_DEFAULT]}
     prepared = _prepare_endpoints(where, found, litert=litert)
-    _write(where, path, prepared, 1e-5, overwrite)
+    _write(where, path, prepared, tolerance, overwrite)
 
 
 def verify(
@@ -188,8 +194,8 @@ def verify(
 
     Args:
         path: what `export_model` or `export_policy` wrote.
-        tolerance: a float output may differ from x by `tolerance * max(1, |x|)`; None
-            for the export's own. Integers must be equal.
+        tolerance: as in `export_model`; None for the export's own. Integers must be
+            equal.
 
     Returns:
         The largest difference of each endpoint.
@@ -440,7 +446,8 @@ def _prepare_keras(
     nest = {"inputs": _layer_inputs(where, content, inputs)}
     if examples is not None:
         examples = dict(_graphs.named_leaves(examples, ""))
-    arrays = _golden.examples(where, _graphs.input_specs(where, nest), examples)
+    inputs = _graphs.input_specs(where, nest, of_graph=False)
+    arrays = _golden.examples(where, inputs, examples)
     given, answer = _graphs.packed(nest, arrays), _golden.layer_answer(content)
     golden = _golden.recorded(where, "call", answer, given, content.variables)
     return {"call": golden}, functools.partial(_write_keras, content)

@@ -37,7 +37,7 @@ def policy_inputs(
         observations.
 
     Raises:
-        ValueError: if a name is not a Python identifier, is taken, or is that of two
+        ValueError: if a name is none that TensorFlow takes, is taken, or is that of two
             parts.
         TypeError: if it is not a space, or a part is not an array.
 
@@ -52,14 +52,28 @@ def policy_inputs(
     structure = spaces.spec_from_space(observation_space)
     root = "" if isinstance(structure, dict) else "observations"
     for name, part in _graphs.named_leaves(structure, root):
-        if name in (*taken, *inputs) or not name.isidentifier():
-            raise ValueError(
-                "`policy_inputs`: `observation_space` expected names that are distinct "
-                f"Python identifiers, other than {list(taken)}; got {name!r}; rename "
-                "it by a wrapper"
-            )
+        place = "`policy_inputs`: `observation_space`"
+        endpoints.check_name(place, name, (*taken, *inputs))
         inputs[name] = _batched(part)
     return inputs
+
+
+def taken(agent: Any, action_space: gym.Space) -> list[str]:
+    """Returns the names of the inputs beside observations, and of what is in them.
+
+    Args:
+        agent: or its policy, whose memory may have taken some.
+        action_space: of one environment.
+
+    Example:
+        >>> taken(None, gym.spaces.Discrete(2))
+        ['actions', 'seed']
+    """
+    policy, beside = getattr(agent, "policy", agent), {"actions": 0, "seed": 0}
+    if isinstance(policy, network_policy.NetworkPolicy):
+        beside |= {"actions": spaces.spec_from_space(action_space)}
+        beside |= _state_input(policy)
+    return sorted({*beside, *(name for name, _ in _graphs.named_leaves(beside, ""))})
 
 
 def policy_endpoints(
@@ -120,10 +134,11 @@ def policy_endpoints(
     if with_mask:
         n_options = policy.head.n_options
         more = {"action_mask": tf.TensorSpec([None, n_options], tf.bool), **more}
-    taken = ("actions", "seed", *more)
-    inputs: dict[str, Any] = {**policy_inputs(observation_space, taken)}
-    head = policy.head
+    _check_space(where, "observation_space", observation_space)
     _check_space(where, "action_space", action_space)
+    names = {*taken(policy, action_space), *more}
+    inputs: dict[str, Any] = {**policy_inputs(observation_space, sorted(names))}
+    head = policy.head
     if heads_of_spaces.action_head(action_space) != _plain(head):
         raise ValueError(
             f"`{where}`: `action_space` expected that of the policy, {head}; got "
@@ -183,7 +198,8 @@ def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoi
     where = "value_endpoint"
     policy = policy_of(where, agent)
     more = _state_input(policy)
-    inputs: dict[str, Any] = {**policy_inputs(observation_space, tuple(more))}
+    names = {*more, *(name for name, _ in _graphs.named_leaves(more, ""))}
+    inputs: dict[str, Any] = {**policy_inputs(observation_space, sorted(names))}
     served = _ServedPolicy(where, policy, observation_space, list(inputs))
     if not getattr(policy, "has_values", hasattr(policy, "values")):
         raise TypeError(
@@ -235,6 +251,22 @@ def _state_input(policy: Any) -> dict[str, Any]:
         lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), policy.initial_state(1)
     )
     return {"state": memory} if tf.nest.flatten(memory) else {}
+
+
+def check_actions_of_litert(where: str, action_space: gym.Space) -> None:
+    """Raises a ValueError if actions are of floats that LiteRT does not bound.
+
+    Args:
+        where: name of the function, for messages.
+        action_space: of one environment.
+    """
+    for part in tf.nest.flatten(spaces.spec_from_space(action_space)):
+        if part.dtype in (tf.float16, tf.bfloat16):
+            raise ValueError(
+                f"`{where}`: a .tflite file expected an `action_space` of float32; got "
+                f"{part.dtype.name}, whose bounds LiteRT cannot keep; train with "
+                "actions of float32, which a wrapper casts, or write a folder"
+            )
 
 
 def of_float32(where: str, policy: Any) -> Any:

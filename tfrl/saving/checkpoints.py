@@ -9,11 +9,12 @@ A run directory holds `run.lock` (who works here) and one folder per saved step:
 It is that of a `Checkpointer` of one item, `state`, under other names.
 """
 
+import contextlib
 import os
 import pathlib
 import re
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
@@ -358,6 +359,36 @@ class RunLock:
         self._file = file
         self._held.add(file)
         return self
+
+    def check(self) -> None:
+        """Makes sure that the folder is where it was locked, if this has the lock.
+
+        Raises:
+            ValueError: if it was moved or removed.
+        """
+        if self._file is None:
+            return
+        try:
+            now = os.stat(self._directory / "run.lock")
+        except (FileNotFoundError, NotADirectoryError):
+            now = None
+        if now is None or not os.path.samestat(now, os.fstat(self._file)):
+            raise ValueError(
+                f"`RunLock`: `directory` expected the folder of the run where it was; "
+                f"got {self._directory}, moved or removed (or its run.lock) while it "
+                "trained; go on where it is now by `tfrl --resume NEW`, from the last "
+                "checkpoint in it"
+            )
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """A context that writes to the folder; checks it, also if it goes meanwhile."""
+        self.check()
+        try:
+            yield
+        except FileNotFoundError:
+            self.check()
+            raise
 
     def __exit__(self, *exception: object) -> None:
         """Gives the lock back."""

@@ -42,6 +42,9 @@ class RunCheckpoints:
         seed: of the run.
         keep: number of checkpoints that stay.
         agent: as it was made.
+
+    Attributes:
+        lock: of the directory; as long as it holds, nothing is saved elsewhere.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class RunCheckpoints:
     ) -> None:
         self._directory, self._workers, self._source = directory, workers, source
         self._own, self._seed, self._keep = (rng, collector), seed, keep
+        self.lock = checkpoints.RunLock(directory)
         # Steps whose experience is damaged.
         self._lost: list[int] = []
         self._like, self._settings = _described(agent), _settings_of(agent)
@@ -106,12 +110,16 @@ class RunCheckpoints:
         own = self._workers.gather_values(captured)
         if not self._workers.is_chief:
             return
+        with self.lock.in_place():
+            mine = own[0] if len(own) == 1 else {"workers": own}
+            self._write(env_steps, agent, {**facts, **mine})
+
+    def _write(self, env_steps: int, agent: Any, facts: dict[str, Any]) -> None:
         while self._lost:  # they would be in the way, being later
             checkpoints.drop_step(self._directory, self._lost.pop())
             self._source.prune(self._directory, checkpoints.list_steps(self._directory))
         self._source.save(self._directory, env_steps)
-        mine = own[0] if len(own) == 1 else {"workers": own}
-        metadata = {**facts, "source": self._source.state(), **mine}
+        metadata = {**facts, "source": self._source.state()}
         checkpoints.save_run(
             self._directory, env_steps, agent, metadata, keep=self._keep
         )

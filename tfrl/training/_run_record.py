@@ -313,23 +313,23 @@ def _apart(old: tuple[Any, Any], new: tuple[Any, Any]) -> str | None:
 @contextlib.contextmanager
 def locked(
     directory: pathlib.Path, resume: bool, is_chief: bool = True
-) -> Iterator[None]:
+) -> Iterator[checkpoints.RunLock]:
     """Holds the lock of a folder that has a run just if one is to be resumed.
 
-    Workers but the chief only look at it.
+    Workers but the chief only look at it, and have a lock that holds nothing.
 
     Raises:
         ValueError: if it has none or one, as it should not, or somebody is at work in
             it, which is told first.
     """
-    lock: Any = checkpoints.RunLock(directory) if is_chief else contextlib.nullcontext()
+    lock = checkpoints.RunLock(directory)
     with contextlib.ExitStack() as held:
-        if was_locked := pathlib.Path(directory, "run.lock").exists():
+        if was_locked := is_chief and pathlib.Path(directory, "run.lock").exists():
             held.enter_context(lock)
         check_start(directory, resume)
-        if not was_locked:  # what is refused leaves no file
+        if is_chief and not was_locked:  # what is refused leaves no file
             held.enter_context(lock)
-        yield
+        yield lock
 
 
 def check_start(directory: pathlib.Path, resume: bool) -> None:

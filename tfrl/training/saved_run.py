@@ -220,10 +220,18 @@ class SavedRun:
                 "`tfrl[video]`, or: pip install 'gymnasium[classic-control]')"
             ) from error
 
-    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        tolerance: float = 1e-5,
+        overwrite: bool = False,
+    ) -> None:
         """Writes the policy as a SavedModel; see `tfrl.exporting.export_policy`."""
         spaces = self._like.observation_space, self._like.action_space
-        export.export_policy(self.agent, path, *spaces, overwrite=overwrite)
+        export.export_policy(
+            self.agent, path, *spaces, tolerance=tolerance, overwrite=overwrite
+        )
 
     def draw_critic(
         self,

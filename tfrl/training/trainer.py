@@ -174,8 +174,8 @@ class Trainer:
         """Locks the folder and, when resuming, loads its newest checkpoint."""
         with contextlib.ExitStack() as undo:
             undo.push(self._open)
-            given = self.directory, self._resume, self.is_chief
-            self._open.enter_context(_run_record.locked(*given))
+            lock = _run_record.locked(self.directory, self._resume, self.is_chief)
+            self._checkpoints.lock = self._open.enter_context(lock)
             self.notice = self._restore() if self._resume else None
             undo.pop_all()
         self._is_open = True
@@ -366,6 +366,7 @@ class Trainer:
         report.say(None, hint=evaluation.endless(self._collector, self._standing.last))
         played = self._played(interrupted)
         row = {**(self._standing.row or {}), **cadence.judged(played)}
+        self._checkpoints.lock.check()
         # Reset steps do not count, so the last step may lie below.
         least = self.total_env_steps if self.epoch >= self.n_epochs else 0
         report.write(self.env_steps, row, max(self.env_steps, least))
@@ -464,8 +465,7 @@ class Trainer:
         return cadence.row(self.epoch, self._seconds, speed, episodes, info)
 
     def _save(self, report: cadence.Report) -> None:
-        self._saved = self.env_steps
-        self._log_position = report.position()
+        self._saved, self._log_position = self.env_steps, report.position()
         facts = {"epoch": self.epoch, **self._standing.facts()}
         facts |= {"seconds": self._seconds, "log": self._log_position}
         self._checkpoints.save(self.env_steps, self.agent, facts, self.eval_envs)

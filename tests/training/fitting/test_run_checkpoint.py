@@ -395,3 +395,15 @@ def test_only_a_fit_model_can_resume(tmp_path):
 def test_bad_arguments(tmp_path, error, name, options):
     with pytest.raises(error, match=f"`RunCheckpoint`: `{name}` expected"):
         training.RunCheckpoint(tmp_path, **options)
+
+
+def test_a_folder_that_is_moved_ends_the_run(tmp_path):
+    moves = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: (
+            epoch == 1 and (tmp_path / "run").rename(tmp_path / "moved")
+        )
+    )
+    with pytest.raises(ValueError, match="got .*run, moved .* --resume NEW"):
+        run_data(tmp_path / "run", 3, moves)
+    assert [each.name for each in tmp_path.iterdir()] == ["moved"]
+    assert saving.list_steps(tmp_path / "moved") == [1]

@@ -195,6 +195,8 @@ class RunCheckpoint(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Saves."""
+        if self._lock is not None:
+            self._lock.check()
         done = epoch + 1
         if self._run is not None:
             self._run.write(done, {} if logs is None else logs)
