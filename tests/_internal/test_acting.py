@@ -196,6 +196,28 @@ class Remembering:
         return acting.Choice(actions, {"one": actions}, -actions.astype("f"), later)
 
 
+def test_episodes_begin_by_what_was_written_last():
+    class Drawing(Remembering):
+        number = 0
+
+        def renew(self):
+            self.number += 10
+
+        def initial_state(self, n_envs):
+            return {"steps": np.full(n_envs, self.number)}
+
+    envs = functools.partial(actor_envs.vector, 3, "same")
+    player = acting.Player(envs, Drawing(), np.random.SeedSequence(0), n_steps=9)
+    begun = [player.played().states["steps"][0]]
+    for version in (1, 2):
+        player.renew(version)
+        piece = player.played()
+        ended = (piece.terminated | piece.truncated)[:-1]
+        begun.append(np.unique(piece.states["steps"][1:][ended]))
+    player.close()
+    assert [x.tolist() for x in begun] == [[0, 0, 0], [10], [20]]
+
+
 @pytest.mark.parametrize("mode", ["disabled", "same", "next"])
 def test_pieces_go_on_where_the_last_ended(mode):
     envs = functools.partial(actor_envs.vector, 3, mode)

@@ -161,6 +161,8 @@ def test_arguments_of_an_environment_have_a_place():
     told = r"go into `t_make_vec.env_kwargs = \{'own_spaces': \.\.\.\}`"
     with pytest.raises(ValueError, match=told):
         configs.parse(bindings=["t_make_vec.own_spaces = True"])
+    with pytest.raises(ValueError, match=r"did you mean `env_kwargs`\?$"):
+        configs.parse(bindings=["t_make_vec.env_kwarg = {}"])
 
 
 def test_the_default_passes_whatever_its_annotation():

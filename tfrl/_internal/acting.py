@@ -322,6 +322,9 @@ class Player:
         """Acts from now on by what was written to `arrays`."""
         self._version = version
         self._acting.renew()
+        if self._remembers:
+            # Who plays the next episodes may be drawn anew.
+            self._initial = self._acting.initial_state(self._envs.num_envs)
 
     def play(self, piece: Piece, waited: float = 0.0) -> None:
         """Plays T steps in every environment.

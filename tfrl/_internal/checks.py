@@ -24,6 +24,9 @@ check_texts = arguments.check_texts
 as_path = arguments.as_path
 shown = arguments.shown
 
+# Numbers of Python below it need no NumPy, which takes longer than many a caller does.
+_PLAIN = 2**63
+
 _NOT_NUMERIC = frozenset({tf.string, tf.resource, tf.variant})
 
 
@@ -295,7 +298,7 @@ def check_positive(where: str, name: str, value: Any) -> None:
         ...
         ValueError: `huber`: `delta` expected numbers > 0; got 0.0
     """
-    if type(value) in (int, float) and value > 0:
+    if type(value) in (int, float) and 0 < value < _PLAIN:
         return
     numeric = _known_numbers(where, name, value)
     if numeric is not None and not np.all(numeric > 0):
@@ -323,8 +326,8 @@ def check_within(where: str, name: str, value: Any, low: float, high: float) -> 
         ...
         ValueError: `gae`: `td_lambda` expected numbers in [0, 1]; got 1.5
     """
-    if type(value) in (int, float) and low <= value <= high:
-        return  # without NumPy, which takes longer than what many a caller does
+    if type(value) in (int, float) and low <= value <= high and abs(value) < _PLAIN:
+        return
     numeric = _known_numbers(where, name, value)
     if numeric is not None and not np.all((numeric >= low) & (numeric <= high)):
         raise ValueError(

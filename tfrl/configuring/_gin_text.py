@@ -68,8 +68,12 @@ def _check_listed(name: str, value: Any, kinds: tuple[type, ...]) -> None:
 
 def guess(name: str, known: Iterable[str], otherwise: str) -> str:
     """Returns the advice to a misspelled name."""
-    close = difflib.get_close_matches(name, sorted(known), 1, 0.5)
+    close = _close(name, known, 0.5)
     return f"did you mean `{close[0]}`?" if close else otherwise
+
+
+def _close(name: str, known: Iterable[str], least: float) -> list[str]:
+    return difflib.get_close_matches(name, sorted(known), 1, least)
 
 
 def _read_file(file: str, place: str, chain: tuple[str, ...]) -> list[Any]:
@@ -231,10 +235,13 @@ def _check_names(
         others = {x.selector for x in named if binding.parameter in _parameters(x)}
         meant = [f"`{other}.{binding.parameter}`" for other in sorted(others)]
         todo = guess(binding.parameter, parameters, f"there are {[*parameters]}")
-        todo = f"did you mean {' or '.join(meant)}?" if meant else todo
-        if "env_kwargs" in parameters:
+        if meant:
+            todo = f"did you mean {' or '.join(meant)}?"
+        elif "env_kwargs" in parameters and not _close(
+            binding.parameter, parameters, 0.75
+        ):
             own = f"`{binding.selector}.env_kwargs = {{'{binding.parameter}': ...}}`"
-            todo += f" Arguments of the environment go into {own}"
+            todo = f"arguments of the environment go into {own}"
         raise error_at(place, expected, got, todo) from error
 
 

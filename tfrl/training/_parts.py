@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 
 from tfrl._internal import dtype_policies, named_arrays, registered_envs
 from tfrl.agents import agent as agents
+from tfrl.agents.multi_agent import self_play
 from tfrl.configuring import gin_calls
 from tfrl.policies import host_policy
 from tfrl.saving import checkpoints
@@ -166,7 +167,7 @@ def _made(
     if players := evaluation.agents_of(envs):
         numbers["n_agents"] = len(players)
         if has_pool:
-            _check_whole(n_envs, pool.n_actors, len(players))
+            _check_whole(n_envs, pool.n_actors, len(players), config)
     # Runs of old go on where there is nobody to play against.
     alone = {"n_agents": 1} if is_new else {}
     with workers.scope():
@@ -211,13 +212,20 @@ def _made(
     return Made(*parts, record, kept)
 
 
-def _check_whole(n_envs: int, n_actors: int, n_agents: int) -> None:
-    """Raises a ValueError unless each actor has whole environments."""
+def _check_whole(n_envs: int, n_actors: int, n_agents: int, config: Any) -> None:
+    """Raises a ValueError unless each actor has whole environments.
+
+    In self-play each agent must learn in as many of them.
+    """
+    factors, why = "n_actors * n_agents", "with a row for each agent"
     rows = n_actors * n_agents
+    if isinstance(config, self_play.SelfPlay):
+        factors, rows = f"{factors} * n_agents", rows * n_agents
+        why += ", of which each learns in one copy"
     if n_envs % rows:
         raise ValueError(
-            f"`Trainer`: `n_envs` expected a multiple of n_actors * n_agents = {rows}, "
-            "as each actor plays whole environments with a row for each agent; got "
+            f"`Trainer`: `n_envs` expected a multiple of {factors} = {rows}, "
+            f"as each actor plays whole environments {why}; got "
             f"{n_envs}; take {-(-n_envs // rows) * rows}"
         )
 

@@ -1,5 +1,6 @@
 """Tests of `tfrl.agents.multi_agent.league_policy`."""
 
+import functools
 import types
 
 import default_rows
@@ -11,7 +12,7 @@ from agent_examples import BOX
 from parallel_games import Relay
 
 from tfrl import training
-from tfrl.agents import PPO, LeaguePolicy
+from tfrl.agents import IMPALA, PPO, LeaguePolicy, SelfPlay
 from tfrl.environments import KuhnPoker, ParallelEnvVector
 from tfrl.policies import Acted, HostPolicy
 from tfrl.training.collecting import collection
@@ -243,3 +244,34 @@ def test_an_episode_is_played_to_its_end_by_who_began_it():
     ended = np.concatenate([x.terminated | x.truncated for x in columns])
     changes = played_by[1:] != played_by[:-1]
     assert changes.any() and not (changes & ~ended[:-1]).any()
+
+
+def league_of_actors(tmp_path, n_envs, **options):
+    learner = IMPALA(hidden_units=(8,))
+    league = {"snapshot_updates": 2, "capacity": 4, "current_share": 0.0}
+    return training.Trainer(
+        tmp_path / "run",
+        agent=SelfPlay(learner, **league),
+        make_envs=functools.partial(ParallelEnvVector, KuhnPoker),
+        n_envs=n_envs,
+        experience=training.Trajectories(n_steps=8),
+        collector=training.ActorPool(2),
+        **options,
+    )
+
+
+@pytest.mark.slow
+def test_actors_play_whoever_is_in_the_league(tmp_path):
+    with league_of_actors(tmp_path, 16, n_epochs=60) as trainer:
+        trainer.run(quiet=True)
+    # As the league has changed often, nobody of the first ones is left.
+    assert min(trainer.agent.numbers[:4]) > 1
+    assert (trainer.agent.games > 30).all()
+
+
+@pytest.mark.parametrize("n_envs", [4, 12])
+def test_each_actor_has_as_many_rows_of_each_learner(tmp_path, n_envs):
+    told = "a multiple of n_actors \\* n_agents \\* n_agents = 8, as each actor plays"
+    with pytest.raises(ValueError, match=f"{told}.*; got {n_envs}; take"):
+        league_of_actors(tmp_path, n_envs, n_epochs=1)
+    assert not (tmp_path / "run").exists()
