@@ -5,6 +5,8 @@ import pathlib
 import sys
 
 import ziamath
+from pygments import lexers
+from sphinx import application
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE / "extensions"))
@@ -84,3 +86,8 @@ html_theme_options = {
 # A click on >>> copies what one would type.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+
+def setup(app: application.Sphinx) -> None:
+    """Reads configurations of gin as Python, which they nearly are."""
+    app.add_lexer("gin", lexers.PythonLexer)
