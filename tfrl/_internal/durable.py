@@ -277,7 +277,7 @@ def _alone_at(path: pathlib.Path) -> Iterator[pathlib.Path]:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             lock_file(file)
-            if _is_at(path, file):
+            if is_at(path, file):
                 yield path
                 return
             # While this one waited, the file was renamed or removed.
@@ -285,10 +285,22 @@ def _alone_at(path: pathlib.Path) -> Iterator[pathlib.Path]:
             os.close(file)
 
 
-def _is_at(path: pathlib.Path, file: int) -> bool:
+def is_at(path: Path, file: int) -> bool:
+    """Whether an open file is that of a path, which may have been moved or removed.
+
+    Args:
+        path: of a file.
+        file: its descriptor, from `os.open` or `fileno()`.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     is_at(file.name, file.fileno()), is_at("elsewhere", file.fileno())
+        (True, False)
+    """
     try:
         return os.path.samestat(os.stat(path), os.fstat(file))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
@@ -298,7 +310,7 @@ def _remove_unless_at_work(path: pathlib.Path) -> None:
         file = os.open(path, os.O_RDWR)
         try:
             lock_file(file, wait=False)
-            is_there = _is_at(path, file)
+            is_there = is_at(path, file)
             if is_there and has_posix_files():
                 path.unlink()
         finally:

@@ -368,11 +368,7 @@ class RunLock:
         """
         if self._file is None:
             return
-        try:
-            now = os.stat(self._directory / "run.lock")
-        except (FileNotFoundError, NotADirectoryError):
-            now = None
-        if now is None or not os.path.samestat(now, os.fstat(self._file)):
+        if not durable.is_at(self._directory / "run.lock", self._file):
             raise ValueError(
                 f"`RunLock`: `directory` expected the folder of the run where it was; "
                 f"got {self._directory}, moved or removed (or its run.lock) while it "

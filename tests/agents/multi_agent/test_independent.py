@@ -13,9 +13,10 @@ from refusals import bad
 
 from tfrl import rl_trainer, training
 from tfrl.agents import A2C, DQN, IMPALA, PPO, Independent, SelfPlay
+from tfrl.agents.multi_agent.independent import IndependentPolicy
 from tfrl.environments import MatrixGame, ParallelEnvVector
 from tfrl.exporting import export
-from tfrl.policies import HostPolicy
+from tfrl.policies import Acted, HostPolicy
 
 S = gym.spaces
 SMALL = {"hidden_units": (8,)}
@@ -88,6 +89,28 @@ def test_rows_act_by_the_policy_of_their_player():
         np.testing.assert_allclose(alone.log_probs, acted.log_probs[part], rtol=1e-5)
         if name == "b":
             np.testing.assert_allclose(alone.state, acted.state[name][part], rtol=1e-5)
+
+
+class Counting:
+    """A policy that counts its steps, in a list within a dict."""
+
+    def initial_state(self, batch_size):
+        return {"counts": [np.zeros(batch_size, np.int64), np.arange(batch_size)]}
+
+    def act(self, observations, state=(), **_):
+        done, rows = state["counts"]
+        return Acted(done, done, None, {"counts": [done + 1, rows]})
+
+
+def test_any_nest_is_remembered():
+    policy = IndependentPolicy({"a": Counting(), "b": Counting()}, ("a", "b"))
+    seen = {"a": np.zeros((4, 2)), "b": np.zeros((4, 2))}
+    state = policy.initial_state(4)
+    for step in range(3):
+        acted = policy.act(seen, state)
+        state = acted.state
+        assert acted.actions["b"][1::2].tolist() == [step, step]
+    assert state["b"]["counts"][1][1::2].tolist() == [1, 3]
 
 
 class OtherStarts(Relay):

@@ -188,7 +188,7 @@ class IndependentPolicy(_rows.ActsByParts, pytree.PyTreeNode):
         state = state or dict.fromkeys(self.players, ())
         rows = [self._rows(k, n_rows) for k in range(len(self.players))]
         memory = [
-            _rows.picked(state[name], mine)
+            _rows.remembered(state[name], mine)
             for name, mine in zip(self.players, rows, strict=True)
         ]
         given = zip(actors, rows, self.seen_by_parts(observations), memory, strict=True)
