@@ -62,17 +62,17 @@ def pytest_collection_finish() -> None:
         processes.gc = spared
 
 
-def pytest_sessionfinish() -> None:
-    """Lets nobody look through all that when it ends with the process anyway."""
+def pytest_unconfigure() -> None:
+    """Lets the process end without a last collection of garbage: seconds in all."""
     gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _spares_what_was_there() -> None:
-    """Lets `gc.collect` look through what tests of this file make alone.
+    """Keeps `gc.collect` to objects made in this file.
 
-    Some tests call it, LiteRT does for every model; thousands of tests leave what takes
-    seconds each time.
+    Some tests call it, and LiteRT does for every model: among the objects of thousands
+    of tests before, each call takes seconds.
     """
     gc.collect(1)
     gc.freeze()
