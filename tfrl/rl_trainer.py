@@ -30,114 +30,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gin
-import keras
 import numpy as np
 import tensorflow as tf
-from gymnasium import wrappers as gym_wrappers
 
 from tfrl._internal import acting, checks, dtype_policies
-from tfrl.agents.multi_agent import independent, self_play
-from tfrl.agents.off_policy import (
-    c51,
-    crossq,
-    ddpg,
-    dqn,
-    iqn,
-    qr_dqn,
-    r2d2,
-    rainbow,
-    sac,
-    td3,
-    tqc,
-)
-from tfrl.agents.offline import awac, bc, cql, iql, td3_bc
-from tfrl.agents.on_policy import a2c, impala, policy_gradient, ppo, rnd
 from tfrl.configuring import configs
-from tfrl.datasets import recorded
 from tfrl.distribute import strategies
-from tfrl.environments import atari, vector, wrappers
-from tfrl.environments.compiled import vector_env
-from tfrl.environments.compiled import wrappers as compiled_wrappers
-from tfrl.exploration import noise, quantizer, samplers
 from tfrl.exporting import export, policies
 from tfrl.policies import network_policy
 from tfrl.saving import checkpoints
-from tfrl.schedules import annealing, joined, schedulers
 from tfrl.summaries import run_log
 from tfrl.summaries.plotting import curves
-from tfrl.training import cadence, evaluation, experience, loggers, saved_run, trainer
-from tfrl.training.collecting import actor_collection
-from tfrl.training.fitting import fit_trainer
+from tfrl.training import configurables, evaluation, saved_run, trainer
 from tfrl.training.rehearsing import rehearsal
 
 _INSTEAD = {f"Trainer.{name}": f"train_rl.{name}" for name in ("n_epochs", "seed")}
 _UNSAID = "# See run.json: gin has no words for this run."
-_CONFIGURABLES: dict[str, Callable[..., Any]] = {
-    "A2C": a2c.A2C,
-    "AWAC": awac.AWAC,
-    "ActionQuantizer": quantizer.ActionQuantizer,
-    "ActorPool": actor_collection.ActorPool,
-    "AtariPreprocessing": gym_wrappers.AtariPreprocessing,
-    "AutoReset": compiled_wrappers.AutoReset,
-    "BC": bc.BC,
-    "C51": c51.C51,
-    "CQL": cql.CQL,
-    "CategoricalSeedSampler": samplers.CategoricalSeedSampler,
-    "ConstantScheduler": schedulers.ConstantScheduler,
-    "CosineScheduler": annealing.CosineScheduler,
-    "CrossQ": crossq.CrossQ,
-    "CyclicalScheduler": schedulers.CyclicalScheduler,
-    "DDPG": ddpg.DDPG,
-    "DQN": dqn.DQN,
-    "DiscreteCQL": cql.DiscreteCQL,
-    "EarlyStopping": keras.callbacks.EarlyStopping,
-    "EpisodeStatistics": compiled_wrappers.EpisodeStatistics,
-    "EpsilonGreedySampler": samplers.EpsilonGreedySampler,
-    "ExponentialScheduler": schedulers.ExponentialScheduler,
-    "FitTrainer": fit_trainer.FitTrainer,
-    "FrameStack": compiled_wrappers.FrameStack,
-    "FrameStackObservation": gym_wrappers.FrameStackObservation,
-    "FromDataset": experience.FromDataset,
-    "IMPALA": impala.IMPALA,
-    "IQL": iql.IQL,
-    "IQN": iqn.IQN,
-    "Independent": independent.Independent,
-    "Intervals": cadence.Intervals,
-    "JoinedScheduler": joined.JoinedScheduler,
-    "LinearScheduler": schedulers.LinearScheduler,
-    "MinariDataset": recorded.MinariDataset,
-    "MlflowLogger": loggers.MlflowLogger,
-    "MultinomialSampler": samplers.MultinomialSampler,
-    "NormalizeObservations": compiled_wrappers.NormalizeObservations,
-    "NormalizeRewards": compiled_wrappers.NormalizeRewards,
-    "NpzDataset": recorded.NpzDataset,
-    "OUProcess": noise.OUProcess,
-    "OneCycleScheduler": annealing.OneCycleScheduler,
-    "OrnsteinUhlenbeckNoise": noise.OrnsteinUhlenbeckNoise,
-    "PPO": ppo.PPO,
-    "PartialObservation": wrappers.PartialObservation,
-    "PolicyGradient": policy_gradient.PolicyGradient,
-    "PolynomialScheduler": annealing.PolynomialScheduler,
-    "QRDQN": qr_dqn.QRDQN,
-    "R2D2": r2d2.R2D2,
-    "RND": rnd.RND,
-    "Rainbow": rainbow.Rainbow,
-    "Replayed": experience.Replayed,
-    "SAC": sac.SAC,
-    "SelfPlay": self_play.SelfPlay,
-    "StepScheduler": schedulers.StepScheduler,
-    "TD3": td3.TD3,
-    "TD3BC": td3_bc.TD3BC,
-    "TQC": tqc.TQC,
-    "Trainer": trainer.Trainer,
-    "Trajectories": experience.Trajectories,
-    "WandbLogger": loggers.WandbLogger,
-    "WarmUpScheduler": joined.WarmUpScheduler,
-    "make_atari": atari.make_atari,
-    "make_compiled": vector_env.make_compiled,
-    "make_vec": vector.make_vec,
-}
-configs.register(_CONFIGURABLES)
+configs.register(configurables.CONFIGURABLES)
 
 
 def _configurable(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -264,7 +173,7 @@ def _config_of(running: trainer.Trainer) -> str:
             "module that can be imported, or use `functools.partial` of what is in "
             "one; of a network, a function that makes it"
         )
-    text = running.record.as_gin(_CONFIGURABLES)
+    text = running.record.as_gin(configurables.CONFIGURABLES)
     return f"{_UNSAID}\n" if text is None else text
 
 
@@ -426,7 +335,7 @@ def _as_recorded(directory: str, bindings: Sequence[str]) -> dict[str, Any]:
         found = saved_run.config_in("`train_rl`: `output_dir`", directory)
         configs.parse([found], bindings)
         return {}
-    given, text = record.made(), record.as_gin(_CONFIGURABLES)
+    given, text = record.made(), record.as_gin(configurables.CONFIGURABLES)
     if text is not None:
         configs.parse(bindings=[*filter(None, text.splitlines()), *bindings])
         return {}

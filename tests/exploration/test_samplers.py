@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 from scipy import special, stats
 
-from tfrl import exploration, rl_trainer, schedules
+from tfrl import exploration, schedules
 from tfrl.configuring import configs
 from tfrl.core import specs
 from tfrl.exploration import samplers
+from tfrl.training import configurables
 
 PROBS = np.array([0.2, 0.5, 0.3, 0.0], np.float32)
 
@@ -358,7 +359,7 @@ def test_shapes_of_noise():
 
 def test_gin_builds_every_class(request):
     request.addfinalizer(configs.clear)
-    made = configs.register(rl_trainer._CONFIGURABLES)
+    made = configs.register(configurables.CONFIGURABLES)
     classes = {name for name in exploration.__all__ if name[0].isupper()}
     assert classes <= set(made)
     configs.parse(

@@ -10,9 +10,9 @@ import refusals
 import tensorflow as tf
 from refusals import bad
 
-from tfrl import rl_trainer, schedules
+from tfrl import schedules
 from tfrl.configuring import configs
-from tfrl.training import _kept_arguments
+from tfrl.training import _kept_arguments, configurables
 
 RISE = schedules.LinearScheduler("iterations", [(0, 0.0), (4, 1.0)])
 FALL = schedules.PolynomialScheduler("iterations", 1.0, 0.0, 0.5, 10)
@@ -71,7 +71,7 @@ def test_optimizers_take_and_save_it():
 
 def test_gin_builds_schedules_of_schedules(request):
     request.addfinalizer(configs.clear)
-    made = configs.register(rl_trainer._CONFIGURABLES)
+    made = configs.register(configurables.CONFIGURABLES)
     configs.parse(
         bindings=[
             "WarmUpScheduler.progress_type = 'iterations'",

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl import rl_trainer, schedules
+from tfrl import schedules
 from tfrl.agents import gradient_transforms, keras_optimizers
 from tfrl.configuring import configs
 from tfrl.schedules import _schedule, schedulers
+from tfrl.training import configurables
 
 CASES = golden_io.load("alf/schedulers")
 SWEEPS = [case for case in CASES if case["kind"] == "schedule"]
@@ -398,7 +399,7 @@ def test_scales_the_updates_of_a_transform():
 
 def test_gin_builds_schedules(request):
     request.addfinalizer(configs.clear)
-    made = configs.register(rl_trainer._CONFIGURABLES)
+    made = configs.register(configurables.CONFIGURABLES)
     configs.parse(
         bindings=[
             "LinearScheduler.progress_type = 'env_steps'",

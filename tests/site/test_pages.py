@@ -26,8 +26,9 @@ import pytest
 import source_tree
 
 import tfrl
-from tfrl import command, rl_trainer
+from tfrl import command
 from tfrl.configuring import configs
+from tfrl.training import configurables
 
 ROOT = pathlib.Path(__file__).parents[2]
 SITE = ROOT / "tools" / "site"
@@ -170,7 +171,8 @@ WITH_CONFIGURATIONS = [
 @pytest.mark.parametrize("text", WITH_CONFIGURATIONS)
 def test_configurations_are_such(text, tmp_path):
     """They name what there is, and make trainers."""
-    names = {name: rl_trainer._CONFIGURABLES[name] for name in ("make_vec", "Trainer")}
+    known = configurables.CONFIGURABLES
+    names = {name: known[name] for name in ("make_vec", "Trainer")}
     made = configs.register(names)
     (tmp_path / "whole.gin").write_text(text)
     try:

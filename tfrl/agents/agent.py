@@ -1,6 +1,5 @@
 """What trainers require of agents, and what the settings of algorithms share."""
 
-import contextlib
 import dataclasses
 import functools
 import inspect
@@ -13,11 +12,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, Self
 
 import gymnasium as gym
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.agents import gradient_transforms, train_state
+from tfrl.agents import gradient_transforms, keras_optimizers, train_state
 from tfrl.policies import actor_critic, feedforward, recurrent
 from tfrl.policies import policy as policies
 from tfrl.schedules import progress as progresses
@@ -25,6 +25,8 @@ from tfrl.schedules import schedulers
 
 # A number, or a schedule: a function of a share, a count of updates or of steps.
 Scheduled = float | Callable[..., Any]
+# What makes an optimizer of a learning rate, or None for that of the algorithm.
+Optimizer = Callable[..., Any] | None
 _SCHEDULED = "a number, or a schedule such as those of `tfrl.schedules` and Keras"
 # Limits, which may be infinite.
 _LIMITS = frozenset(
@@ -151,6 +153,8 @@ def check_settings(
         if not tf.is_tensor(share) and share == 1.0:
             raise ValueError(f"`{where}`: `{name}` expected less than 1; got 1.0")
     _check_network(config)
+    if getattr(config, "optimizer", None) is not None:
+        _check_optimizer(config, config.optimizer)
 
 
 def check_in_range(where: str, name: str, value: Any, high: float = math.inf) -> None:
@@ -217,8 +221,9 @@ def _check_kind(
         if not callable(value):
             _check_number(where, name, value, _SCHEDULED)
             return
-        with contextlib.suppress(ValueError):  # some know no signature
-            _check_takes_one(where, name, value)
+        if not _takes(value, 0.0):
+            expected = f"{_SCHEDULED}, a function of one argument"
+            raise checks.wrong_type(where, name, value, expected)
     elif bool in kinds:
         checks.check_type(where, name, value, bool | np.bool_, "a bool")
     elif int in kinds:
@@ -252,14 +257,27 @@ def _check_scheduled(config: Any, name: str) -> None:
         )
 
 
-def _check_takes_one(where: str, name: str, schedule: Any) -> None:
+def _check_optimizer(config: Any, optimizer: Any) -> None:
+    if not callable(optimizer) or not _takes(optimizer, learning_rate=0.0):
+        raise _no_optimizer(config, optimizer)
+    if isinstance(optimizer, functools.partial) and "learning_rate" in (
+        given := optimizer.keywords
+    ):
+        usual = inspect.signature(optimizer.func).parameters.get("learning_rate")
+        # What a run keeps of a partial has the defaults too.
+        if usual is None or usual.default != given["learning_rate"]:
+            raise _no_optimizer(config, optimizer)
+
+
+def _takes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
+    """Whether a function can be called so, as far as its signature is known."""
     try:
-        inspect.signature(schedule).bind(0.0)
-    except TypeError as error:
-        raise TypeError(
-            f"`{where}`: `{name}` expected {_SCHEDULED}, a function of one argument; "
-            f"got {schedule!r:.80}, to which one cannot be given: {error}"
-        ) from error
+        inspect.signature(function).bind(*args, **kwargs)
+    except ValueError:
+        return True
+    except TypeError:
+        return False
+    return True
 
 
 def check_spaces(config: Any, observation_space: Any, action_space: Any) -> None:
@@ -352,15 +370,61 @@ def learner(
 
     Args:
         config: settings with a rate and `max_gradient_norm`, None for no clipping.
-        optimizer: makes the gradient transform, Adam by default.
+        optimizer: makes the gradient transform where the settings have no `optimizer`
+            of their own, Adam by default.
         rate: name of the rate.
         **options: of the optimizer.
+
+    Raises:
+        TypeError: if the `optimizer` of the settings makes none.
+        ValueError: if what it makes cannot be translated, or has another rate.
     """
-    tx = optimizer(first(getattr(config, rate)), **options)
+    initial, own = first(getattr(config, rate)), getattr(config, "optimizer", None)
+    tx = (
+        optimizer(initial, **options)
+        if own is None
+        else _own_optimizer(config, initial)
+    )
     if config.max_gradient_norm is not None:
         clip = gradient_transforms.clip_by_global_norm(config.max_gradient_norm)
         tx = gradient_transforms.chain(clip, tx)
-    return functools.partial(train_state.TrainState.create, tx=tx)
+
+    def learning(network: Any) -> train_state.TrainState:
+        state = train_state.TrainState.create(network, tx=tx)
+        if own is not None:
+            _check_follows(config, state, initial)
+        return state
+
+    return learning
+
+
+def _own_optimizer(config: Any, rate: float) -> gradient_transforms.GradientTransform:
+    tx = config.optimizer(learning_rate=rate)
+    if isinstance(tx, keras.optimizers.Optimizer):
+        tx = keras_optimizers.from_keras(tx)
+    if not isinstance(tx, gradient_transforms.GradientTransform):
+        raise _no_optimizer(config, tx, "one that returns ")
+    return tx
+
+
+def _check_follows(config: Any, state: train_state.TrainState, rate: float) -> None:
+    try:
+        train_state.with_rate(state, rate)
+    except ValueError as error:
+        raise ValueError(
+            f"`{type(config).__name__}`: `optimizer` expected to take the rate that is "
+            "given to it; got one with a rate of its own; give that as "
+            "`learning_rate`, which may be a schedule"
+        ) from error
+
+
+def _no_optimizer(config: Any, given: Any, how: str = "") -> TypeError:
+    return TypeError(
+        f"`{type(config).__name__}`: `optimizer` expected a function of "
+        "`learning_rate`, such as `tfrl.agents.adamw`, or a class of "
+        f"`keras.optimizers`; got {how}{given!r:.80}; give options by "
+        "`functools.partial`, and the rate as a setting of the agent"
+    )
 
 
 def memory_options(config: Any, network: Any) -> dict[str, Any]:

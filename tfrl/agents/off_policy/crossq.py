@@ -32,6 +32,8 @@ class CrossQ:
             `tfrl.schedules` or Keras.
         critic_learning_rate: of the critics, likewise.
         temperature_learning_rate: of log alpha, likewise.
+        optimizer: as in `PPO`; None for Adam of `b1=0.5`. The temperature learns by
+            Adam.
         temperature: alpha, at the beginning if it is learned.
         learn_temperature: whether alpha is learned; else it is constant.
         target_entropy: as in `SAC`.
@@ -75,6 +77,7 @@ class CrossQ:
     activation: str = "relu"
     noise_steps: int | None = None
     normalize_observations: bool = False
+    optimizer: agent.Optimizer = None
 
     def __post_init__(self) -> None:
         sac.check(self)

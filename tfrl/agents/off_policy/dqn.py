@@ -44,6 +44,7 @@ class QLearning:
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
+        optimizer: as in `PPO`; None for Adam of `adam_epsilon`.
         epsilon: share of random actions, a number or a schedule; by default it falls
             from 1 to 0.05 over the first tenth of the run, whose progress a trainer
             reports, and your own loop by `tfrl.schedules.progress_context`.
@@ -73,6 +74,7 @@ class QLearning:
     activation: str = "relu"
     adam_epsilon: float = 1e-8
     normalize_observations: bool = False
+    optimizer: agent.Optimizer = None
 
     def __post_init__(self) -> None:
         where = type(self).__name__
@@ -185,6 +187,7 @@ class DQN(QLearning):
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
+        optimizer: as in `PPO`; None for Adam of `adam_epsilon`.
         epsilon: share of random actions, a number or a schedule; by default it falls
             from 1 to 0.05 over the first tenth of the run, whose progress a trainer
             reports, and your own loop by `tfrl.schedules.progress_context`.

@@ -47,6 +47,7 @@ class R2D2(dqn.QLearning):
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
+        optimizer: as in `PPO`; None for Adam of `adam_epsilon`.
         epsilon: share of random actions, a number or a schedule; by default it falls
             from 1 to 0.05 over the first tenth of the run, whose progress a trainer
             reports, and your own loop by `tfrl.schedules.progress_context`.

@@ -25,6 +25,7 @@ class Rainbow(c51.C51):
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
+        optimizer: as in `PPO`; None for Adam of `adam_epsilon`.
         epsilon: share of random actions, a number or a schedule; 0 by default, as the
             noise explores.
         target_period: gradient steps between two updates of the copy.

@@ -66,6 +66,7 @@ class SAC:
             `tfrl.schedules` or Keras.
         critic_learning_rate: of the critics, likewise.
         temperature_learning_rate: of log alpha, likewise.
+        optimizer: as in `PPO`; None for Adam. The temperature learns by Adam.
         temperature: alpha, at the beginning if it is learned.
         learn_temperature: whether alpha is learned; else it is constant.
         target_entropy: entropy that alpha is to bring about, in nats; None for -1 for
@@ -125,6 +126,7 @@ class SAC:
     activation: str = "relu"
     noise_steps: int | None = None
     normalize_observations: bool = False
+    optimizer: agent.Optimizer = None
 
     def __post_init__(self) -> None:
         where = type(self).__name__

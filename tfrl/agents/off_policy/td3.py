@@ -37,6 +37,7 @@ class TD3:
     Attributes:
         learning_rate: of Adam, for policy and critics: a number, or a schedule of
             `tfrl.schedules` or Keras.
+        optimizer: as in `PPO`; None for Adam.
         exploration_noise: standard deviation, in half ranges; a number or a schedule.
         initial_noise: standard deviation before the first update, also in half ranges,
             where it is the greater one; a number.
@@ -77,6 +78,7 @@ class TD3:
     hidden_units: tuple[int, ...] = (256, 256)
     activation: str = "relu"
     normalize_observations: bool = False
+    optimizer: agent.Optimizer = None
 
     def __post_init__(self) -> None:
         where = type(self).__name__

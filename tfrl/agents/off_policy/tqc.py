@@ -32,6 +32,7 @@ class TQC:
             `tfrl.schedules` or Keras.
         critic_learning_rate: of the critics, likewise.
         temperature_learning_rate: of log alpha, likewise.
+        optimizer: as in `PPO`; None for Adam. The temperature learns by Adam.
         temperature: alpha, at the beginning if it is learned.
         learn_temperature: whether alpha is learned; else it is constant.
         target_entropy: as in `SAC`.
@@ -77,6 +78,7 @@ class TQC:
     activation: str = "relu"
     noise_steps: int | None = None
     normalize_observations: bool = False
+    optimizer: agent.Optimizer = None
 
     def __post_init__(self) -> None:
         sac.check(self)

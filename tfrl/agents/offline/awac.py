@@ -39,6 +39,7 @@ class AWAC:
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
+        optimizer: as in `PPO`; None for Adam.
         temperature: of the weights: a great one clones all actions alike.
         max_weight: the greatest weight of an action.
         n_critics: how many there are.
@@ -76,6 +77,7 @@ class AWAC:
     squash: bool = False
     log_std: float = 0.0
     normalize_observations: bool = False
+    optimizer: agent.Optimizer = None
 
     def __post_init__(self) -> None:
         agent.check_settings(

@@ -33,6 +33,7 @@ class BC:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
             The default is that of jaxrl_m, for networks that see images;
             `configs/bc_cartpole.gin` has 1e-3 for a small one.
+        optimizer: as in `PPO`; None for Adam.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
         hidden_units: of the policy.
         activation: of the policy.
@@ -60,6 +61,7 @@ class BC:
     activation: str = "relu"
     squash: bool = False
     log_std: float = 0.0
+    optimizer: agents.Optimizer = None
 
     def __post_init__(self) -> None:
         agents.check_settings(self, optional=("max_gradient_norm",))

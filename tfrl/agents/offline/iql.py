@@ -39,6 +39,7 @@ class IQL:
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
+        optimizer: as in `PPO`; None for Adam.
         expectile: of the values, 0.5 for their mean; nearer 1, nearer to the maximum.
         beta: inverse temperature: 0 clones all actions alike.
         max_weight: the greatest weight of an action.
@@ -78,6 +79,7 @@ class IQL:
     squash: bool = False
     log_std: float = 0.0
     normalize_observations: bool = False
+    optimizer: agent.Optimizer = None
 
     def __post_init__(self) -> None:
         agent.check_settings(

@@ -27,6 +27,7 @@ class A2C(_settings.OneStep):
         learning_rate_schedule: `"linear"` lets the number fall to 0 over the run.
         decay: of the mean of squared gradients, of RMSProp.
         eps: under the root of that mean.
+        optimizer: as in `PPO`; None for RMSProp of `decay` and `eps`.
         value_coefficient: weight of the value loss, which is halved: 1.0 here equals
             Stable-Baselines3's default of 0.5.
         entropy_coefficient: weight of the entropy bonus: a number or a schedule. The
@@ -68,6 +69,7 @@ class A2C(_settings.OneStep):
     log_std: float = 0.0
     memory: str | None = None
     memory_units: int = 64
+    optimizer: agent.Optimizer = None
 
     def __post_init__(self) -> None:
         agent.check_settings(

@@ -40,6 +40,7 @@ class IMPALA(_settings.OneStep):
         eps: under the root of that mean. The authors' program uses 0.1, and a mean that
             starts at 1 and not at 0, for gradients that are summed over all rows; here
             they are averaged, and smaller by as much.
+        optimizer: as in `PPO`; None for RMSProp of `decay` and `eps`.
         value_coefficient: weight of the value loss, which is halved.
         entropy_coefficient: weight of the entropy bonus: a number or a schedule.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
@@ -81,6 +82,7 @@ class IMPALA(_settings.OneStep):
     log_std: float = 0.0
     memory: str | None = None
     memory_units: int = 64
+    optimizer: agent.Optimizer = None
 
     def __post_init__(self) -> None:
         agent.check_settings(

@@ -23,6 +23,7 @@ class PolicyGradient(_settings.OneStep):
         gamma: discount factor per step.
         lambda_: 1 is REINFORCE with a baseline, less relies on the values.
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
+        optimizer: as in `PPO`; None for Adam.
         value_coefficient: weight of the value loss, which is halved.
         entropy_coefficient: weight of the entropy bonus: a number or a schedule.
         max_gradient_norm: clips gradients to this global norm; None for no clipping.
@@ -51,6 +52,7 @@ class PolicyGradient(_settings.OneStep):
     max_gradient_norm: float | None = 0.5
     hidden_units: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
+    optimizer: agent.Optimizer = None
 
     def __post_init__(self) -> None:
         agent.check_settings(
