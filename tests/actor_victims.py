@@ -32,8 +32,12 @@ def train(folder):
     """Trains by actors, or goes on where the last one was killed."""
     resume = folder.exists() and checkpoints.latest_step(folder) is not None
     with actor_trainers.build(folder, EPOCHS, seconds=1e-3, resume=resume) as running:
-        played = running.run(quiet=True)
-    print("interrupted" if played is None else "ended", running.epoch, flush=True)
+        try:
+            running.run(quiet=True)
+            ended = "ended"
+        except KeyboardInterrupt:
+            ended = "interrupted"
+    print(ended, running.epoch, flush=True)
 
 
 def learn(what, folder):

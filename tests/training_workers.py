@@ -122,7 +122,11 @@ def _train(strategy, told):
             return gather()
 
         running.gather = disturbed
-        running.run(quiet=True)
+        try:
+            running.run(quiet=True)
+        except KeyboardInterrupt:  # all end where one is asked to
+            if told.get("signal") != "SIGINT":
+                raise
         return running.agent
 
 

@@ -68,7 +68,7 @@ def train_rl(
     rehearsal_strategy: tf.distribute.Strategy | None = None,
     override: bool = False,
     dtype_policy: str | None = None,
-) -> evaluation.Evaluation | rehearsal.Rehearsal | None:
+) -> evaluation.Evaluation | rehearsal.Rehearsal:
     """Trains an agent and leaves everything of the run in `output_dir`.
 
     That is `config.gin` (what was used, enough to repeat the run where gin can say it),
@@ -97,10 +97,10 @@ def train_rl(
             force.
 
     Returns:
-        The final evaluation; None if the run was interrupted and can be resumed. For a
-        rehearsal, its report.
+        The final evaluation; for a rehearsal, its report.
 
     Raises:
+        KeyboardInterrupt: if the run was asked to end before; it can be resumed.
         ValueError: if anything asked for does not fit, before a file is written.
 
     Example:
@@ -146,7 +146,7 @@ def train_rl(
             configs.write(running.directory, text=config)
         before = checkpoints.latest_step(running.directory)
         played = running.run()
-        if played is None or not running.is_chief:
+        if not running.is_chief:
             return played
         if before == checkpoints.latest_step(running.directory):
             output.say("the run had already ended its training; it was evaluated again")

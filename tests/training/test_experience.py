@@ -202,12 +202,13 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, sampler, agent):
         whole.run(quiet=True)
     with replaying(tmp_path / "cut", sampler, agent=agent) as cut:
         stop_in(cut, 13)
-        assert cut.run(quiet=True) is None
+        with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
+            cut.run(quiet=True)
     # The epoch is finished; what it added and drew is saved.
     assert cut.epoch == 14 and checkpoints.latest_step(tmp_path / "cut") == 14 * 16
     with replaying(tmp_path / "cut", sampler, agent=agent, resume=True) as resumed:
         assert resumed.notice is None
-        assert resumed.run(quiet=True) is not None
+        resumed.run(quiet=True)
     assert resumed.env_steps == whole.env_steps == 20 * 16
     assert_same(resumed.agent, whole.agent)
     assert_same_rows(tmp_path / "whole", tmp_path / "cut")
@@ -268,7 +269,8 @@ def test_a_run_goes_on_before_a_damaged_replay(tmp_path):
     run = tmp_path / "damaged"
     with replaying(run, n_epochs=24) as cut:
         stop_in(cut, 20)
-        cut.run(quiet=True)
+        with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
+            cut.run(quiet=True)
     steps = checkpoints.list_steps(run)
     assert steps == [320, 336]
     segment = next((run / "replay" / "step-336").glob("*.segment"))
@@ -338,7 +340,9 @@ def test_it_clones_and_resumes_to_the_bit(tmp_path, data, agent):
     assert np.mean(acted.actions == rows["actions"]) > 0.7
     with reading(tmp_path / "cut", data, agent=agent) as cut:
         stop_in(cut, 2)
-        assert cut.run(quiet=True) is None and cut.epoch == 3
+        with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
+            cut.run(quiet=True)
+        assert cut.epoch == 3
     with reading(tmp_path / "cut", data, agent=agent, resume=True) as resumed:
         resumed.run(quiet=True)
     assert_same(resumed.agent, whole.agent)

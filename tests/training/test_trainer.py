@@ -83,7 +83,8 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, env_id, vectoriz
         assert _on_policy._compiled_update.trace_count() == 1
     with build(tmp_path / "cut", **settings) as first:
         stop_in(first, 2)
-        assert first.run(quiet=True) is None
+        with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
+            first.run(quiet=True)
         assert first.epoch == 3
     resumed, played = train(tmp_path / "cut", resume=True, **settings)
     assert resumed.notice is None and played is not None
@@ -128,7 +129,8 @@ def test_environments_that_cannot_be_captured_start_anew(tmp_path, capfd, replay
         settings["experience"] = experience.Replayed(200, 8, learning_starts=24)
     with build(tmp_path, **settings) as first:
         stop_in(first, 1)
-        assert first.run() is None
+        with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
+            first.run()
     out = "".join(capfd.readouterr())
     assert out.count("a resumed run will begin new episodes") == 1
     assert out.index("handle is of type") < out.index("%")
@@ -447,8 +449,10 @@ def test_an_evaluation_can_be_interrupted(tmp_path, monkeypatch, asked, eval_epo
     monkeypatch.setattr(Walkable, "ends", False)
     monkeypatch.setattr(Walkable, "steps", 0)
     monkeypatch.setattr(Walkable, "asked", asked)
-    broken_off, played = train(cut, **settings)
-    assert played is None and Walkable.steps <= 6
+    with build(cut, **settings) as broken_off:
+        with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
+            broken_off.run(quiet=True)
+    assert Walkable.steps <= 6
     epochs = eval_epochs or 3
     assert broken_off.epoch == epochs
     assert checkpoints.list_steps(cut) == [epochs * 32]
@@ -583,12 +587,12 @@ def test_rows_that_are_gone_are_done_without_by_override(tmp_path, capsys):
         ):
             refused.run(quiet=True)
     with build(tmp_path, n_epochs=3, override=True, **settings) as again:
-        assert again.run() is not None
+        again.run()
     told = "metrics.csv is gone: a new one begins, without the rows up to 32 environ"
     assert told in capsys.readouterr().out
     rows = run_log.read_metrics(tmp_path / "metrics.csv")["env_steps"].tolist()
     assert rows == [64, 96] and first.env_steps == 64
     with build(tmp_path, n_epochs=4, **settings) as more:
-        assert more.run(quiet=True) is not None
+        more.run(quiet=True)
     again = run_log.read_metrics(tmp_path / "metrics.csv")["env_steps"].tolist()
     assert again == [64, 96, 128]

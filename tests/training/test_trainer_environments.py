@@ -229,7 +229,10 @@ def judged(folder, resume=False, **settings):
     with build(folder, resume=resume, **settings) as running:
         if not resume and folder.name == "stopped":
             stop_in(running, 4)
-        running.run(quiet=True)
+            with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
+                running.run(quiet=True)
+        else:
+            running.run(quiet=True)
     return run_log.read_metrics(folder / "metrics.csv")["eval/return_mean"]
 
 

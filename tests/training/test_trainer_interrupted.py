@@ -61,12 +61,13 @@ def test_a_long_epoch_is_broken_off_and_repeated_to_the_bit(
     with monkeypatch.context() as patched, build(tmp_path / "cut", **settings) as first:
         signal_before(patched, *interrupted)
         before = first.agent
-        assert first.run(quiet=True) is None
+        with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
+            first.run(quiet=True)
         assert first.epoch == epoch and first.env_steps == 32 * epoch
         assert (first.agent is before) == (epoch == 0)
     assert checkpoints.list_steps(tmp_path / "cut") == [32 * epoch]
     with build(tmp_path / "cut", resume=True, **settings) as second:
-        assert second.run(quiet=True) is not None
+        second.run(quiet=True)
     assert second.env_steps == whole.env_steps == 96
     assert_same(second.agent, whole.agent)
 
@@ -166,7 +167,8 @@ def test_a_short_epoch_is_finished(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "_LONG_SECONDS", np.inf)
     with build(tmp_path, n_epochs=3) as running:
         signal_before(monkeypatch, TinyAgent, "update", 2)
-        assert running.run(quiet=True) is None
+        with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
+            running.run(quiet=True)
     assert running.epoch == 2 and checkpoints.list_steps(tmp_path) == [64]
 
 

@@ -5,7 +5,7 @@ import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +13,8 @@ import tensorflow as tf
 from tfrl._internal import arguments, end_signals
 from tfrl.core import records
 from tfrl.saving import typed_json
+
+_Played = TypeVar("_Played")
 
 # What TensorFlow says of a peer that is gone, according to where it notices.
 _LOST = (
@@ -47,6 +49,24 @@ def saving_if_it_fails(
 
 class Interrupted(KeyboardInterrupt):
     """Raised where a call was broken off, whose result is lost."""
+
+
+def finished(played: _Played | None, name: str, reached: str) -> _Played:
+    """Returns the final evaluation of a run.
+
+    Args:
+        played: the evaluation; None where the run was asked to end before it.
+        name: of the trainer.
+        reached: how far the run has come.
+
+    Raises:
+        KeyboardInterrupt: if there is none.
+    """
+    if played is None:
+        raise KeyboardInterrupt(
+            f"`{name}.run`: asked to end; saved after {reached}; `resume=True` goes on"
+        )
+    return played
 
 
 class Interruption:

@@ -190,25 +190,26 @@ class Trainer:
         self._is_open = False
         self._open.close()
 
-    def run(self, *, quiet: bool = False) -> evaluation.Evaluation | None:
+    def run(self, *, quiet: bool = False) -> evaluation.Evaluation:
         """Trains to the end, saves and evaluates; to be called within a context.
 
             with Trainer(...) as trainer:
                 played = trainer.run()
 
-        The first Ctrl-C (SIGTERM, SIGHUP) ends the run with a checkpoint: after the
-        current epoch, or, where epochs or waiting for actors take seconds, of the end
-        of the previous epoch. An evaluation stops at its next step; a resumed run plays
-        it from the beginning. A second Ctrl-C stops at once and leaves the previous
-        checkpoint.
+        The first Ctrl-C (SIGTERM, SIGHUP) ends the run with a checkpoint and a
+        `KeyboardInterrupt`: after the current epoch, or, where epochs or waiting for
+        actors take seconds, of the end of the previous epoch. An evaluation stops at
+        its next step; a resumed run plays it from the beginning. A second Ctrl-C stops
+        at once and leaves the previous checkpoint.
 
         Args:
             quiet: show no progress; notices to the user become warnings.
 
         Returns:
-            The final evaluation; None if the run was interrupted.
+            The final evaluation.
 
         Raises:
+            KeyboardInterrupt: if the run was asked to end before; it is saved.
             ConnectionError: if a worker process of the environments or another worker
                 of the strategy is lost, or actors are lost repeatedly.
             RuntimeError: outside of a context, or if an environment raises in an actor.
@@ -254,7 +255,7 @@ class Trainer:
             self._callbacks.on_train_end()
             # Who left now would be missed by those that still write.
             self._workers.gather(b"")
-        return played
+        return _processes.finished(played, "Trainer", f"step {self.env_steps:,}")
 
     @property
     def is_chief(self) -> bool:

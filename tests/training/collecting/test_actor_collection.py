@@ -295,7 +295,8 @@ def test_a_run_whose_actors_hang_says_so_and_can_be_interrupted(
                 threading.Thread(target=interrupt).start()
 
         Watch(running, then)
-        assert running.run(quiet=True) is None
+        with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
+            running.run(quiet=True)
         assert (running.epoch, running.env_steps) == (2, 2 * 4 * T)
     # Each once: together, where no busy machine lets them fall silent one by one.
     named = [x for line in told() for x in ("actor 0", "actor 1") if x in line]
@@ -347,7 +348,8 @@ def test_what_came_before_an_interruption_is_learned_from_afterwards(
             return place(*args)
 
         running._collector._place = interrupting
-        assert running.run(quiet=True) is None
+        with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
+            running.run(quiet=True)
         assert running.epoch == 2
         assert checkpoints.list_steps(tmp_path) == [2 * 4 * T]
         running.run(quiet=True)

@@ -188,17 +188,20 @@ class FitTrainer:
         """Closes the environments; may be called twice."""
         self._open.close()
 
-    def run(self, *, quiet: bool = False) -> evaluation.Evaluation | None:
+    def run(self, *, quiet: bool = False) -> evaluation.Evaluation:
         """Trains to the end and evaluates; to be called within a context.
 
-        The first Ctrl-C (SIGTERM, SIGHUP) ends the run with a checkpoint after the
-        current epoch, a second one at once.
+        The first Ctrl-C (SIGTERM, SIGHUP) ends the run with a checkpoint and a
+        `KeyboardInterrupt` after the current epoch, a second one at once.
 
         Args:
             quiet: show no progress.
 
         Returns:
-            The final evaluation; None if the run was interrupted.
+            The final evaluation.
+
+        Raises:
+            KeyboardInterrupt: if the run was asked to end before; it is saved.
         """
         asked = self._asked
         with _processes.interruptible() as interrupted, _processes.settled():
@@ -211,8 +214,11 @@ class FitTrainer:
                 callbacks=[ending, *asked.callbacks],
                 verbose=0 if quiet else 2,
             )
-            if interrupted() and ending.epoch < asked.epochs:
-                return None
+        is_cut = interrupted() and ending.epoch < asked.epochs
+        played = None if is_cut else self._evaluated()
+        return _processes.finished(played, "FitTrainer", f"epoch {ending.epoch}")
+
+    def _evaluated(self) -> evaluation.Evaluation:
         policy = host_policy.HostPolicy(self.agent.policy)
         count = self._given["intervals"].eval_episodes
         with contextlib.closing(self._given["make_envs"](n_envs=count)) as envs:
