@@ -136,7 +136,9 @@ def quantile_td_loss(
         h(d) = d^2 / (2 * huber_delta)     where |d| < huber_delta
         h(d) = |d| - huber_delta / 2       elsewhere
 
-    that is N times `multi_quantile_huber_loss`. Gradients flow to `quantiles` alone.
+    that is N times `multi_quantile_huber_loss` of the same delta, where every element
+    has samples of its own: there `[...]` are one sample each, here samples that critics
+    share. Gradients flow to `quantiles` alone.
 
     Args:
         quantiles: `[..., N]`, of the action taken; `[..., E, N]` for critics that share
