@@ -299,5 +299,5 @@ def _td_loss(
         target_weights=None if weights is None else shared(weights),
     )
     loss *= tf.cast(tf.shape(quantiles)[-1], loss.dtype)
-    priorities = tf.stop_gradient(tf.reduce_max(loss, axis=critics))
+    priorities = tf.stop_gradient(precision.greatest(loss, axis=critics))
     return records.LossInfo(loss, _extras.QuantileLossExtra(priorities))
