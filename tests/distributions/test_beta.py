@@ -205,6 +205,10 @@ def test_kl_against_integration():
     p, q = scipy.stats.beta(2, 3), scipy.stats.beta(4, 1.5)
     expected = np.mean(p.pdf(x) * (p.logpdf(x) - q.logpdf(x)))
     np.testing.assert_allclose(tfd.kl_divergence(one, other), expected, rtol=1e-4)
+    several = beta.Beta([[2.0], [4.0]], 3.0), beta.Beta(4.0, tf.constant([1.5] * 3))
+    divergences = tfd.kl_divergence(*several)
+    assert divergences.shape == (2, 3)
+    np.testing.assert_allclose(divergences[0], [expected] * 3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("jit", [False, True])
@@ -237,6 +241,16 @@ def test_divergences_of_great_concentrations(jit):
         psi(new_b) - psi(b) + gap,
     ]
     np.testing.assert_allclose(gradients, expected, rtol=1e-4, atol=1e-12)
+
+
+def test_divergences_of_extremes_are_finite():
+    powers = np.float32([1e-8, 1e-3, 1.0, 1e10, 1e19])
+    given = [tf.constant(x.ravel()) for x in np.meshgrid(*[powers] * 4)]
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        divergence = tfd.kl_divergence(beta.Beta(*given[:2]), beta.Beta(*given[2:]))
+    assert np.all(divergence >= 0.0) and np.isfinite(divergence).all()
+    assert np.isfinite(tape.gradient(divergence, given)).all()
 
 
 HALVES = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

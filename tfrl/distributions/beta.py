@@ -16,7 +16,7 @@ import tensorflow_probability as tfp
 
 from tfrl._internal import checks, draws, precision
 from tfrl.core import compile
-from tfrl.distributions import _families
+from tfrl.distributions import _families, _truncation
 
 tfd = tfp.distributions
 
@@ -290,34 +290,47 @@ def _divergence(
     is D(a) + D(b) - D(a + b). By Stirling's formula the great terms of the three are,
     together, the new sum times the divergence of two coins.
     """
-    zeros = tf.zeros_like(a + b + new_a + new_b)
-    old, new = (
-        tf.stack([x + zeros, y + zeros, x + y + zeros])
-        for x, y in ((a, b), (new_a, new_b))
+    given = tf.experimental.numpy.broadcast_arrays(a, b, new_a, new_b)
+    old, new = (tf.stack([x, y, x + y]) for x, y in (given[:2], given[2:]))
+    moves = new[:2] - old[:2]
+    moves = tf.concat([moves, tf.reduce_sum(moves, axis=0, keepdims=True)], axis=0)
+    # What is infinite would be taken off another as NaN: no quotient leaves the range.
+    u = precision.quotient(moves, old)
+    near, zeros, most = tf.abs(u) < _NEAR, tf.zeros_like(u), u.dtype.max
+    small = tf.where(near, u, zeros)
+    ratio = tf.where(near, tf.ones_like(u), precision.quotient(new, old))
+    ratio = _truncation.at_least_tiny(tf.minimum(ratio, most))
+    excess = tf.math.log(ratio) + _log_remainder(small)
+    rise = 0.5 * tf.where(near, zeros, u) + moves * _rate(old)
+    each = tf.minimum(rise, most / 8.0) - 0.5 * excess
+    each += _correction(new) - _correction(old)
+    return (
+        new[2] * _coins(old, new, moves, small + excess) + each[0] + each[1] - each[2]
     )
-    moves = tf.stack([new_a - a, new_b - b, new_a - a + (new_b - b)] + zeros)
+
+
+def _coins(
+    old: tf.Tensor, new: tf.Tensor, moves: tf.Tensor, logs: tf.Tensor
+) -> tf.Tensor:
+    """Divergence of a coin from a new one by weights: of both sides, and their sum.
+
+    Args:
+        old: of the coin whose divergence it is, as weights `[3, ...]`.
+        new: of the new coin, whose chance is the mean's.
+        moves: `new - old`.
+        logs: `log(new / old)`.
+    """
     total, new_total = (tf.stack([x[2], x[2]]) for x in (old, new))
-    shares = precision.quotient(old[:2], total)
-    new_shares = precision.quotient(new[:2], new_total)
+    shares = _truncation.at_least_tiny(precision.quotient(old[:2], total))
     gain = precision.quotient(moves[:2], new_total) * shares[::-1]
     gains = tf.stack([gain[0] - gain[1], gain[1] - gain[0]])
-    near, u, logs = _log_growth(shares, new_shares, gains)
-    coins = new_shares * logs + gains * tf.where(near, u, -tf.ones_like(u))
-    near, u, logs = _log_growth(old, new, moves)
-    each = 0.5 * (tf.where(near, tf.zeros_like(u), u) - logs)
-    each += _correction(new) - _correction(old) + moves * _rate(old)
-    return new[2] * (coins[0] + coins[1]) + each[0] + each[1] - each[2]
-
-
-def _log_growth(
-    old: tf.Tensor, new: tf.Tensor, move: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Whether u = move / old is small, u, and log(new / old), less u where it is."""
-    u = precision.quotient(move, old)
+    u = precision.quotient(gains, shares)
     near = tf.abs(u) < _NEAR
-    ratio = tf.where(near, tf.ones_like(u), precision.quotient(new, old))
-    small = tf.where(near, u, tf.zeros_like(u))
-    return near, u, tf.math.log(ratio) + _log_remainder(small)
+    u = tf.where(near, u, tf.zeros_like(u))
+    excess = tf.where(near, _log_remainder(u), logs[:2] - logs[2])
+    each = precision.quotient(new[:2], new_total) * excess
+    each += gains * tf.where(near, u, -tf.ones_like(u))
+    return tf.reduce_sum(each, axis=0)
 
 
 def _log_density_inside(x: tf.Tensor, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
