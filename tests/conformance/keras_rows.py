@@ -304,6 +304,7 @@ LOSSES = (
     LossRow("huber", _as_loss(losses.element_wise_huber_loss), (1,)),
     LossRow("squared", _as_loss(losses.element_wise_squared_loss), (1,)),
     LossRow("quantile_huber", _as_loss(losses.multi_quantile_huber_loss), (), (5,)),
+    LossRow("quantile_td", _as_loss(losses.quantile_td_loss), (1,), (5,)),
     LossRow("categorical_td", _as_loss(losses.categorical_td_loss), (5,), (5,)),
     LossRow("MeanSquaredLoss", _as_loss(losses.MeanSquaredLoss()), (1,)),
     LossRow("SquareLoss", _as_loss(losses.SquareLoss()), (), (1,)),

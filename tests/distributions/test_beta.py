@@ -1,5 +1,6 @@
 """Tests of `tfrl.distributions.beta`."""
 
+import functools
 import math
 
 import confidence
@@ -204,6 +205,52 @@ def test_kl_against_integration():
     p, q = scipy.stats.beta(2, 3), scipy.stats.beta(4, 1.5)
     expected = np.mean(p.pdf(x) * (p.logpdf(x) - q.logpdf(x)))
     np.testing.assert_allclose(tfd.kl_divergence(one, other), expected, rtol=1e-4)
+    several = beta.Beta([[2.0], [4.0]], 3.0), beta.Beta(4.0, tf.constant([1.5] * 3))
+    divergences = tfd.kl_divergence(*several)
+    assert divergences.shape == (2, 3)
+    np.testing.assert_allclose(divergences[0], [expected] * 3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_divergences_of_great_concentrations(jit):
+    given = [(1e4, 1e4, 1e4 + 10, 1e4), (1e5, 1e5, 1e5 + 100, 1e5), (1e6, 1e6, 1, 1)]
+    given += [(0.3, 1e6, 0.5, 9e5), (2e5, 7, 1e5, 8), (1, 1, 1e6, 1e6), (5, 2, 5, 2)]
+    given = np.array(given, np.float32).T
+
+    @tf.function(jit_compile=jit)
+    def divergences(a, b, new_a, new_b):
+        with tf.GradientTape() as tape:
+            tape.watch([a, b, new_a, new_b])
+            one, other = beta.Beta(a, b), beta.Beta(new_a, new_b)
+            divergence = tfd.kl_divergence(one, other)
+        return divergence, tape.gradient(divergence, [a, b, new_a, new_b])
+
+    values, gradients = divergences(*map(tf.constant, given))
+    a, b, new_a, new_b = given.astype(np.float64)
+    psi, slope = scipy.special.psi, functools.partial(scipy.special.polygamma, 1)
+    d_a, d_b, total, new_total = new_a - a, new_b - b, a + b, new_a + new_b
+    move = d_a + d_b
+    expected = scipy.special.betaln(new_a, new_b) - scipy.special.betaln(a, b)
+    expected -= d_a * psi(a) + d_b * psi(b) - move * psi(total)
+    np.testing.assert_allclose(values, expected, rtol=3e-6, atol=1e-7)
+    gap = psi(total) - psi(new_total)
+    expected = [
+        move * slope(total) - d_a * slope(a),
+        move * slope(total) - d_b * slope(b),
+        psi(new_a) - psi(a) + gap,
+        psi(new_b) - psi(b) + gap,
+    ]
+    np.testing.assert_allclose(gradients, expected, rtol=1e-4, atol=1e-12)
+
+
+def test_divergences_of_extremes_are_finite():
+    powers = np.float32([1e-8, 1e-3, 1.0, 1e10, 1e19])
+    given = [tf.constant(x.ravel()) for x in np.meshgrid(*[powers] * 4)]
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        divergence = tfd.kl_divergence(beta.Beta(*given[:2]), beta.Beta(*given[2:]))
+    assert np.all(divergence >= 0.0) and np.isfinite(divergence).all()
+    assert np.isfinite(tape.gradient(divergence, given)).all()
 
 
 HALVES = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -3,6 +3,7 @@
 import confidence
 import golden_distributions
 import golden_io
+import modes
 import numpy as np
 import pytest
 import scipy.stats
@@ -110,6 +111,30 @@ def test_extremes_under_xla():
     ):
         size = np.maximum(np.abs(expected), 1 / scale)
         assert np.all(np.abs(got - expected) <= 1e-5 * size + 1e-37)
+
+
+MASSES = ("cdf", "log_cdf", "survival_function", "log_survival_function")
+
+
+@pytest.mark.parametrize("mode", ["eager", "xla"])
+def test_masses_keep_their_digits_far_out(mode):
+    x = np.array([-1e30, -1e7, -3.0, -1e-3, 0.0, 0.1, 1e7, 1e30, -np.inf, np.inf])
+
+    def masses(x):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            found = [getattr(cauchy.StableCauchy(0.0, 2.0), name)(x) for name in MASSES]
+        return found, [tape.gradient(each, x) for each in found]
+
+    values, slopes = modes.run(mode, masses, tf.constant(x, tf.float32))
+    true = scipy.stats.cauchy(0.0, 2.0)
+    for value, name in zip(values, ("cdf", "logcdf", "sf", "logsf"), strict=True):
+        expected = getattr(true, name)(np.float32(x).astype(float))
+        np.testing.assert_allclose(value[:8], expected[:8], rtol=1e-6)
+    ends = [[0.0, 1.0], [-np.inf, 0.0], [1.0, 0.0], [0.0, -np.inf]]
+    np.testing.assert_allclose([value[8:] for value in values], ends, atol=1e-30)
+    assert np.isfinite(slopes).all()
+    np.testing.assert_allclose(slopes[1][1], 1e-7, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])

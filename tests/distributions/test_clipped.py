@@ -36,6 +36,16 @@ def test_by_hand(mode):
     np.testing.assert_allclose(np.exp(found), [0, below, *density, above, 0])
 
 
+def test_bounds_far_from_a_cauchy_have_a_mass():
+    loc = tf.constant([-1e7, 1e5])
+    with tf.GradientTape() as tape:
+        tape.watch(loc)
+        base = distributions.StableCauchy(loc, 1.0)
+        log_prob = distributions.Clipped(base, -1.0, 1.0).log_prob([1.0, -1.0])
+    np.testing.assert_allclose(log_prob, [-17.262825, -12.657665], rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(log_prob, loc), [1e-7, -1e-5], rtol=1e-4)
+
+
 @pytest.mark.parametrize("kind", [tfd.Normal, tfd.Laplace, distributions.StableCauchy])
 def test_everything_adds_up_to_1(kind):
     base = kind(tf.constant([-2.0, 0.0, 3.0], tf.float64), np.float64(0.7))

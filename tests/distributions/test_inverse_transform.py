@@ -93,11 +93,12 @@ def test_narrow_dtypes_are_kept(name, dtype):
 def test_t2cdf_by_hand():
     # 1/2 + 3/5 / 2 at x = 3/4, whose norm is 5/4; the slope is (4/5)^3 / 2.
     with tf.GradientTape() as tape:
-        x = tf.constant([0.75, -0.75, 0.0], tf.float64)
+        x = tf.constant([0.75, -0.75, 0.0, -np.inf, np.inf], tf.float64)
         tape.watch(x)
         y = tf.function(inverse_transform.t2cdf, jit_compile=True)(x)
-    np.testing.assert_allclose(y, [0.8, 0.2, 0.5], rtol=1e-15)
-    np.testing.assert_allclose(tape.gradient(y, x), [0.256, 0.256, 0.5], rtol=1e-15)
+    np.testing.assert_allclose(y, [0.8, 0.2, 0.5, 0.0, 1.0], rtol=1e-15, atol=0)
+    slopes = [0.256, 0.256, 0.5, 0.0, 0.0]
+    np.testing.assert_allclose(tape.gradient(y, x), slopes, rtol=1e-15)
     assert np.all(np.diff(inverse_transform.t2cdf(np.linspace(-1e4, 1e4, 9999))) > 0)
 
 

@@ -5,6 +5,7 @@ import inspect
 import confidence
 import golden_distributions
 import golden_io
+import modes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -141,6 +142,41 @@ def test_dtype_slices_copies_and_kl(cls):
     log_probs = tf.nn.log_softmax(logits)
     expected = np.sum(np.exp(log_probs) * (log_probs + np.log(3)), -1)
     np.testing.assert_allclose(tfd.kl_divergence(dist, other), expected)
+
+
+RULED_OUT = (
+    ([0.0, 1.0], [0.5, 0.5], np.log(2.0)),
+    ([1.0, 0.0], [1.0, 0.0], 0.0),
+    ([0.5, 0.5], [0.0, 1.0], np.inf),
+)
+
+
+@BOTH
+@pytest.mark.parametrize("key", ["probs", "logits"])
+@pytest.mark.parametrize("mode", ["eager", "xla"])
+def test_divergences_of_classes_ruled_out(cls, key, mode):
+    a, b, expected = (np.array(x, np.float32) for x in zip(*RULED_OUT, strict=True))
+    if key == "logits":
+        # What is next to ruled out counts nothing either, where its chance is 0.
+        a, b = (
+            np.append(tf.math.log(x), [[0.0, -1e9], [np.nan, 0.0]], 0) for x in (a, b)
+        )
+        b[3, 1], expected = -np.inf, np.append(expected, [0.0, np.nan])
+
+    def divergences(a, b):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch((a, b))
+            one, other = cls(**{key: a}), cls(**{key: b})
+            divergence = tfd.kl_divergence(one, other)
+            entropy = one.cross_entropy(other) - one.entropy()
+        return (divergence, entropy), [
+            tape.gradient(x, (a, b)) for x in (divergence, entropy)
+        ]
+
+    values, gradients = modes.run(mode, divergences, tf.constant(a), tf.constant(b))
+    np.testing.assert_allclose(values, [expected] * 2, rtol=1e-6, atol=1e-6)
+    for gradient in tf.nest.flatten(gradients):
+        assert np.isfinite(gradient[~np.isnan(expected)]).all()
 
 
 def test_hyper_parameters_survive():

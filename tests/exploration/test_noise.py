@@ -1,6 +1,7 @@
 """Drifting noise against recordings, NumPy and its stationary distribution."""
 
 import copy
+import inspect
 
 import confidence
 import golden_io
@@ -155,6 +156,12 @@ def test_golden_noise(case, kind, white):
     white.extend(given["eps"])
     again = [process(convert(action)) for action in actions[:2]]
     np.testing.assert_allclose(again, out["after_reset_first2"], **case["tol"])
+
+
+@pytest.mark.parametrize("name", ["mu", "sigma", "theta", "min_value", "max_value"])
+def test_settings_tell_what_they_are(name):
+    text = inspect.getdoc(getattr(exploration.OrnsteinUhlenbeckNoise, name))
+    assert text.endswith(".") and "\n" not in text
 
 
 def test_arrays_repeat_numpy_s_stream_in_their_dtype():

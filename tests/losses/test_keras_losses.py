@@ -34,6 +34,12 @@ READINGS = {
     "categorical": (losses.categorical_td_loss, {}, PROBS, ROWS),
     "value": (losses.value_loss, {}, SCALARS, COLUMN),
     "policy gradient": (losses.policy_gradient_loss, {}, SCALARS, COLUMN[:, 0]),
+    "weighted": (losses.advantage_weighted_loss, {"beta": 1.0}, SCALARS, SCALARS[::-1]),
+    "all actions": (losses.q_policy_gradient_loss, {}, ROWS, ROWS[::-1].copy()),
+    "matching": (losses.regret_matching_loss, {}, ROWS, ROWS[::-1].copy()),
+    "regret": (losses.regret_policy_gradient_loss, {}, ROWS, ROWS[::-1].copy()),
+    "slopes": (losses.deterministic_policy_gradient_loss, {}, ROWS, ROWS[::-1].copy()),
+    "quantile td": (losses.quantile_td_loss, {}, ROWS[:, :3], ROWS),
 }
 
 
@@ -61,6 +67,32 @@ def test_every_reading(reading):
     np.testing.assert_allclose(
         mean(targets, predictions), expected.mean(), rtol=1e-5, atol=1e-7
     )
+
+
+@readings
+def test_every_reading_can_be_loaded(reading):
+    loss, arguments, targets, predictions = reading
+    made = losses.as_keras_loss(loss, arguments=arguments)
+    config = keras.saving.serialize_keras_object(made)
+    again = keras.saving.deserialize_keras_object(config)
+    assert again(targets, predictions) == made(targets, predictions)
+
+
+@pytest.mark.parametrize("targets", [COLUMN, SCALARS], ids=["column", "scalars"])
+def test_one_sample_for_each_row_of_quantiles(targets):
+    """Not samples that all rows share, as of `[B]` targets of the loss itself."""
+    loss = losses.as_keras_loss(losses.quantile_td_loss, reduction=None)
+    expected = 4 * losses.multi_quantile_huber_loss(ROWS, targets.ravel(), 1.0)
+    np.testing.assert_allclose(loss(targets, ROWS), expected, rtol=1e-5)
+
+
+def test_what_cannot_be_loaded_tells_how():
+    config = keras.saving.serialize_keras_object(losses.as_keras_loss(total))
+    with pytest.raises(TypeError, match="`as_keras_loss`: `loss` expected.*'total'"):
+        keras.saving.deserialize_keras_object(config)
+    known = {"total": total}
+    again = keras.saving.deserialize_keras_object(config, custom_objects=known)
+    assert again.name == "total"
 
 
 def test_sample_weights_and_reductions():

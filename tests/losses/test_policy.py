@@ -231,15 +231,17 @@ def test_gradients_of_all_actions():
 
 
 def test_entropy_of_masked_actions_is_that_of_the_others():
-    logits = tf.constant([[0.5, -np.inf, 0.1], [-np.inf, 3.0, -np.inf]])
+    none = -np.inf
+    logits = tf.constant([[0.5, none, 0.1], [none, 3.0, none], [none] * 3])
     with tf.GradientTape() as tape:
         tape.watch(logits)
         loss = losses.entropy_loss(logits)
-    expected = [float(losses.entropy_loss([0.5, 0.1])), 0.0]
+    expected = [float(losses.entropy_loss([0.5, 0.1])), 0.0, 0.0]
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
     gradient = tape.gradient(loss, logits).numpy()
     assert np.isfinite(gradient).all()
-    np.testing.assert_array_equal(gradient[1], zeros(3))
+    np.testing.assert_array_equal(gradient[1:], zeros(2, 3))
+    assert np.isnan(losses.entropy_loss([np.nan, 0.0]))
 
 
 ALL_ACTIONS = (

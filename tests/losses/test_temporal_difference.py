@@ -9,7 +9,7 @@ import tensorflow as tf
 from default_rows import slow
 from refusals import bad, zeros
 
-from tfrl import losses
+from tfrl import losses, ops
 
 SHAPES = [(), (5,), (3, 2)]
 IDS = ["scalar", "B", "TB"]
@@ -94,6 +94,27 @@ def test_targets_by_hand_with_unknown_sizes(jit_compile):
     results = targets([1.0, 2.0], [0.5, 0.0], q_values, probs)
     expected = [[3.5, 2.0], [2.5, 2.0], [2.75, 2.0], [1.75, 2.0], [3.5, 2.0]]
     np.testing.assert_allclose(results, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_critic_that_diverged_shows(jit_compile):
+    """XLA's minimum of NaN and a number is the number on a CPU."""
+
+    @tf.function(jit_compile=jit_compile)
+    def targets(values):
+        ones = tf.ones([4])
+        return (
+            losses.q_learning_target(ones, ones, values),
+            losses.clipped_double_q_target(ones, ones, values),
+            losses.td_loss(values, ones).extra.priorities,
+            losses.sac_actor_loss(ones, values, 1.0).loss,
+            ops.q_lambda_return(ones, ones, values, 0.0),
+        )
+
+    rows = [[np.nan, 1.0], [1.0, np.nan], [np.inf, 0.0], [2.0, -np.inf]]
+    sound = [[np.inf, 3.0], [1.0, -np.inf], [np.inf] * 2, [1.0, np.inf], [np.inf, 3.0]]
+    for got, rest in zip(targets(tf.constant(rows)), sound, strict=True):
+        np.testing.assert_array_equal(got, [np.nan, np.nan, *rest])
 
 
 def test_identities():

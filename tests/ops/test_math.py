@@ -122,9 +122,13 @@ def test_equals_share_the_gradient(name):
     np.testing.assert_allclose(slopes[2], ahead[1], rtol=1e-6)
 
 
-def test_nan_wins():
-    for function in (ops.max_n, ops.min_n):
-        assert np.isnan(function([[np.nan, 1.0], [0.0, np.nan]])).all()
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_nan_wins(jit_compile):
+    @tf.function(jit_compile=jit_compile)
+    def both(inputs):
+        return ops.max_n(inputs), ops.min_n(inputs)
+
+    assert np.isnan(both(tf.unstack([[np.nan, 1.0], [0.0, np.nan]]))).all()
 
 
 def test_mul_n_has_gradients_at_zeros():

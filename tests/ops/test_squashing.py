@@ -175,7 +175,19 @@ def test_normalize_min_max():
         got = ops.normalize_min_max(tf.cast(x, dtype))
         assert got.dtype == dtype
         np.testing.assert_allclose(got.numpy().astype(float), expected, atol=1e-2)
-    assert ops.normalize_min_max(tf.zeros([0, 3])).shape == (0, 3)
+    for shape in ((0, 3), (2, 0), (2, 0, 3)):
+        assert ops.normalize_min_max(tf.zeros(shape)).shape == shape
+
+
+def test_gradients_of_equal_numbers_can_be_kept_out():
+    x = tf.constant([[2.0, 2.0, 2.0], [0.0, 1.0, 4.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        spread = tf.reduce_min(x, -1, True) < tf.reduce_max(x, -1, True)
+        total = tf.reduce_sum(tf.where(spread, ops.normalize_min_max(x), 0.0))
+    np.testing.assert_array_equal(
+        tape.gradient(total, x), [[0] * 3, [-3 / 16, 1 / 4, -1 / 16]]
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int32"])

@@ -165,6 +165,14 @@ def test_nan_beside_a_discount_of_0_does_not_count():
     np.testing.assert_array_equal(traced, [[3.5, 1.0, 1.0, nan]] * 3)
 
 
+def test_a_jacobian_of_what_is_detached_is_none():
+    rewards = tf.ones([3])
+    with tf.GradientTape() as tape:
+        tape.watch(rewards)
+        targets = ops.vtrace(rewards, rewards, rewards, rewards, rewards, 1.0).targets
+    assert tape.jacobian(targets, rewards) is None
+
+
 @pytest.mark.slow
 def test_jacobians_under_xla():
     rewards, discounts = tf.ones([3]), tf.constant([0.5, 0.5, 0.0])

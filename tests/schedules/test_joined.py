@@ -22,11 +22,21 @@ WARM = schedules.WarmUpScheduler("iterations", 4, FALL, 0.2)
 BY_HAND = {
     "joined": (
         JOINED,
-        {0: 0.0, 1: 0.25, 4: 1.0, 5.5: 1.0, 6: 1.0, 8: math.sqrt(0.8), 16: 0, 99: 0},
+        {
+            -8: 0.0,
+            0: 0.0,
+            1: 0.25,
+            4: 1.0,
+            5.5: 1.0,
+            6: 1.0,
+            8: math.sqrt(0.8),
+            16: 0,
+            99: 0,
+        },
     ),
     "warm-up": (
         WARM,
-        {0: 0.2, 1: 0.4, 2: 0.6, 4: 1.0, 6: math.sqrt(0.8), 14: 0.0, 99: 0.0},
+        {-8: 0.2, 0: 0.2, 1: 0.4, 2: 0.6, 4: 1.0, 6: math.sqrt(0.8), 14: 0.0, 99: 0.0},
     ),
 }
 every = pytest.mark.parametrize(("schedule", "values"), BY_HAND.values(), ids=BY_HAND)
@@ -41,8 +51,8 @@ def test_by_hand(schedule, values):
     wide = tf.constant(progress, tf.float64)
     for call in (schedule, tf.function(schedule, jit_compile=True)):
         np.testing.assert_allclose(call(wide), expected, atol=1e-12)
-    with schedules.progress_context(schedules.Progress(iterations=progress[1])):
-        assert schedule() == pytest.approx(expected[1])
+    with schedules.progress_context(schedules.Progress(iterations=progress[2])):
+        assert schedule() == pytest.approx(expected[2])
 
 
 @every

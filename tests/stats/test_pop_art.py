@@ -78,6 +78,11 @@ def test_what_is_no_target_does_not_count():
         np.testing.assert_array_equal(same.variance, scale.variance)
 
 
+def test_rows_count_as_a_whole():
+    scale = stats.PopArt.create([2]).update([[np.nan, 5.0], [1.0, 3.0]], 1.0)
+    np.testing.assert_array_equal(scale.mean, [1.0, 3.0])
+
+
 def test_no_gradient_flows_into_the_scale():
     targets = tf.constant([1.0, 3.0])
     with tf.GradientTape() as tape:

@@ -116,6 +116,8 @@ def _op(concrete: Any) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
     """The op that runs a concrete function."""
     captured = list(concrete.captured_inputs)
     dtypes = [output.dtype for output in concrete.outputs]
+    if not dtypes:  # The op would return itself.
+        return lambda _: []
     return lambda tensors: tf.raw_ops.StatefulPartitionedCall(
         args=[*tensors, *captured], Tout=dtypes, f=concrete
     )

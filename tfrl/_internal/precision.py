@@ -80,6 +80,38 @@ def _quotient(x: tf.Tensor, y: tf.Tensor) -> Any:
     return x / y, gradient
 
 
+def least(x: tf.Tensor, axis: Any) -> tf.Tensor:
+    """The least along an axis or several, NaN where any is.
+
+    XLA passes over NaN on CPUs, and the loss of what has diverged would look sound.
+
+    Example:
+        >>> least(tf.constant([[np.nan, 1.0], [2.0, 1.0]]), axis=-1).numpy()
+        array([nan,  1.], dtype=float32)
+    """
+    return _unless_nan(tf.reduce_min(x, axis), x, axis)
+
+
+def greatest(x: tf.Tensor, axis: Any) -> tf.Tensor:
+    """The greatest along an axis or several, NaN where any is, as of `least`.
+
+    Example:
+        >>> greatest(tf.constant([[np.nan, 1.0], [2.0, 1.0]]), axis=-1).numpy()
+        array([nan,  2.], dtype=float32)
+    """
+    return _unless_nan(tf.reduce_max(x, axis), x, axis)
+
+
+def _unless_nan(result: tf.Tensor, x: tf.Tensor, axis: Any) -> tf.Tensor:
+    # Eager reductions heed NaN, and so does one along no axis.
+    if tf.executing_eagerly() or axis == [] or not x.dtype.is_floating:
+        return result
+    is_nan = tf.reduce_any(tf.math.is_nan(x), axis)
+    # A factor, for gradients that are NaN, too.
+    one = tf.ones([], x.dtype)
+    return result * tf.where(is_nan, math.nan * one, one)
+
+
 def softclip(x: tf.Tensor, low: Any, high: Any, softness: Any) -> tf.Tensor:
     """Bounds numbers softly from both sides, bending equally at each.
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks, draws, precision
-from tfrl.distributions import _families
+from tfrl.distributions import _families, _truncation, inverse_transform
 
 
 class DiagMultivariateCauchy(_families.Diagonal):
@@ -123,6 +123,34 @@ class StableCauchy(tfp.distributions.Cauchy):
         log_distance = tf.math.log(tf.maximum(tf.abs(x - loc), tiny))
         excess = tf.math.softplus(2.0 * (log_distance - log_scale))
         return tf.cast(-(excess + log_scale + math.log(math.pi)), self.dtype)
+
+    def _cdf(self, x: tf.Tensor) -> tf.Tensor:
+        return self._mass(x, 1.0)
+
+    def _log_cdf(self, x: tf.Tensor) -> tf.Tensor:
+        return self._mass(x, 1.0, log=True)
+
+    def _survival_function(self, x: tf.Tensor) -> tf.Tensor:
+        return self._mass(x, -1.0)
+
+    def _log_survival_function(self, x: tf.Tensor) -> tf.Tensor:
+        return self._mass(x, -1.0, log=True)
+
+    def _mass(self, x: tf.Tensor, sign: float, log: bool = False) -> tf.Tensor:
+        """The mass below `x` for a sign of 1, above for -1.
+
+        That of the smaller side is computed: TFP's angles cancel far from the median.
+        """
+        x, loc, scale = map(precision.widened, (x, self.loc, self.scale))
+        gap, scale = tf.experimental.numpy.broadcast_arrays(sign * (x - loc), scale)
+        less, distance = gap < 0.0, _truncation.standardized(gap, scale)
+        small = inverse_transform.CauchyITS.cdf(tf.where(less, distance, -distance))
+        if log:
+            mass = tf.where(less, tf.math.log(small), tf.math.log1p(-small))
+        else:
+            mass = tf.where(less, small, 1.0 - small)
+        nothing = tf.constant(-math.inf if log else 0.0, mass.dtype)
+        return tf.cast(tf.where(gap == -math.inf, nothing, mass), self.dtype)
 
     def _variance(self) -> tf.Tensor:
         return tf.fill(self.batch_shape_tensor(), tf.constant(math.inf, self.dtype))

@@ -288,7 +288,8 @@ def t2cdf(x: TensorLike) -> tf.Tensor:
 
 @tf.custom_gradient
 def _t2cdf(x: tf.Tensor) -> Any:
-    size = tf.abs(x)
+    # Where x is infinite the greatest number serves as well, and divides.
+    size = tf.where(tf.math.is_inf(x), x.dtype.max, tf.abs(x))
     norm, _ = _truncation.norm_and_share(size)
     tail = 0.5 / norm / (norm + size)
 

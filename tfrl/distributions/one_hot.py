@@ -275,3 +275,18 @@ def _gumbel(n: Any, like: tf.Tensor, seed: Any) -> tf.Tensor:
     # Standard Gumbel noise, n times the shape of another tensor.
     shape = tf.concat([[n], tf.shape(like)], axis=0)
     return draws.gumbel(shape, seed, like.dtype)
+
+
+@tfd.RegisterKL(_DifferentiableOneHot, _DifferentiableOneHot)
+def _kl_one_hots(
+    a: _DifferentiableOneHot, b: _DifferentiableOneHot, name: str | None = None
+) -> tf.Tensor:
+    """Infinite where `b` rules out a class of `a`; without what `a` rules out."""
+    with tf.name_scope(name or "kl_one_hots"):
+        log_probs, others = a.logits_parameter(), b.logits_parameter()
+        probs, none = tf.exp(log_probs), tf.zeros([], a.dtype)
+        counts, excluded = tf.not_equal(probs, none), tf.equal(others, -np.inf)
+        known = counts & ~excluded
+        gaps = tf.where(known, log_probs, none) - tf.where(known, others, none)
+        infinite = tf.where(counts & excluded, tf.constant(np.inf, a.dtype), none)
+        return tf.reduce_sum(probs * gaps, axis=-1) + tf.reduce_sum(infinite, axis=-1)

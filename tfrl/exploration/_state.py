@@ -69,6 +69,7 @@ class Setting:
         absent: the infinite number that stands for None, if None is admitted.
         other: name of the setting that this one must not exceed, or, if `absent` is
             greater than 0, not be less than.
+        doc: what `help` says of it.
 
     Example:
         >>> class Walk(tf.Module):
@@ -85,6 +86,10 @@ class Setting:
     is_scheduled: bool = False
     absent: float | None = None
     other: str = ""
+    doc: str | None = None
+
+    def __post_init__(self) -> None:
+        self.__doc__ = self.doc
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

@@ -159,11 +159,19 @@ class OrnsteinUhlenbeckNoise(_state.Seeded):
     """
 
     _stream_place: tuple[int, int]
-    mu: Any = _state.Setting()
-    sigma: Any = _state.Setting(least=0.0, is_scheduled=True)
-    theta: Any = _state.Setting(least=0.0, is_open=True)
-    min_value: Any = _state.Setting(absent=-np.inf, other="max_value")
-    max_value: Any = _state.Setting(absent=np.inf, other="min_value")
+    mu: Any = _state.Setting(doc="Where `X` is drawn to.")
+    sigma: Any = _state.Setting(
+        least=0.0, is_scheduled=True, doc="Deviation of each step, or its schedule."
+    )
+    theta: Any = _state.Setting(
+        least=0.0, is_open=True, doc="How strongly `X` is drawn to `mu`."
+    )
+    min_value: Any = _state.Setting(
+        absent=-np.inf, other="max_value", doc="Least value of `X`; None for none."
+    )
+    max_value: Any = _state.Setting(
+        absent=np.inf, other="min_value", doc="Greatest value of `X`; None for none."
+    )
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ def sac_actor_loss(
     """
     where = "sac_actor_loss"
     q_values = operands.leading(where, "q_values", q_values, axes=1)
-    q_values = tf.reduce_min(q_values, axis=-1)
+    q_values = precision.least(q_values, axis=-1)
     log_probs = operands.equal(
         where, "log_probs", log_probs, "q_values[..., 0]", q_values
     )

@@ -1,18 +1,4 @@
-"""The losses of this room as Keras losses, for `model.compile(loss=...)`.
-
-Those that have a reading as `(y_true, y_pred)`:
-
-- `element_wise_huber_loss`, `element_wise_squared_loss`, `MeanSquaredLoss`,
-  `SquareLoss`, `value_loss`, `td_loss`, `expectile_loss`: targets and predictions.
-- `DiscreteRegressionLoss`, `OrderedDiscreteRegressionLoss`: scalars and logits.
-- `QuantileRegressionLoss`, `multi_quantile_huber_loss`: scalars (or samples of each)
-  and quantiles.
-- `categorical_td_loss`: target probabilities and logits.
-- `policy_gradient_loss`: advantages and log-probabilities of the actions taken.
-
-The others take more tensors than two, or sum over the batch themselves (as
-`classification_loss` does: Keras has its own cross entropies).
-"""
+"""The losses of this room as Keras losses, for `model.compile(loss=...)`."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -22,7 +8,15 @@ import keras
 import tensorflow as tf
 
 from tfrl.core import records
-from tfrl.losses import categorical, policy, regression, temporal_difference
+from tfrl.losses import (
+    actor,
+    categorical,
+    offline,
+    policy,
+    quantile,
+    regression,
+    temporal_difference,
+)
 
 
 def as_keras_loss(
@@ -37,14 +31,31 @@ def as_keras_loss(
 
         keras_loss(y_true, y_pred) = reduction of loss(y_pred, y_true, **arguments)
 
+    Those of this room that have such a reading:
+
+    - `element_wise_huber_loss`, `element_wise_squared_loss`, `MeanSquaredLoss`,
+      `SquareLoss`, `value_loss`, `td_loss`, `expectile_loss`: targets and predictions.
+    - `DiscreteRegressionLoss`, `OrderedDiscreteRegressionLoss`: scalars and logits.
+    - `QuantileRegressionLoss`, `multi_quantile_huber_loss`, `quantile_td_loss`: scalars
+      (or samples of each) and quantiles.
+    - `categorical_td_loss`: target probabilities and logits.
+    - `policy_gradient_loss`, `advantage_weighted_loss`: advantages and the
+      log-probabilities of the actions taken.
+    - `q_policy_gradient_loss`, `regret_matching_loss`, `regret_policy_gradient_loss`:
+      values of all actions and logits.
+    - `deterministic_policy_gradient_loss`: gradients of the critic and actions.
+
+    The others take more tensors than two, or sum over the batch themselves (as
+    `classification_loss` does: Keras has its own cross entropies).
+
     Keras casts both to `dtype`, multiplies by `sample_weight`, applies masks and
     reduces. Where the ranks tell that a last axis of one element is missing or too
     many, `y_true` is reshaped: `[B]` goes with predictions `[B, 1]`, and `[B, 1]` with
     logits or quantiles `[B, n]`. Of a `LossInfo` the loss counts, the rest is dropped.
 
-    The result can be saved with a model. The losses named at the top of this module can
-    be loaded again; a loss of your own needs
-    `keras.saving.register_keras_serializable`, and `get_config` where it is an object.
+    The result can be saved with a model. The losses listed above can be loaded again; a
+    loss of your own needs `keras.saving.register_keras_serializable`, and `get_config`
+    where it is an object.
 
     Args:
         loss: takes the prediction, then the target, and returns one loss per element:
@@ -93,7 +104,8 @@ class _KerasLoss(keras.losses.Loss):
         self._arguments = arguments
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        result = self._loss(y_pred, _aligned(y_true, y_pred), **self._arguments)
+        aligned = _samples if self._loss is quantile.quantile_td_loss else _aligned
+        result = self._loss(y_pred, aligned(y_true, y_pred), **self._arguments)
         values = result.loss if isinstance(result, records.LossInfo) else result
         if values.shape.rank == 0 and y_pred.shape.rank != 0:
             raise ValueError(
@@ -109,7 +121,19 @@ class _KerasLoss(keras.losses.Loss):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**keras.saving.deserialize_keras_object(config))
+        # Not of `name`: for the name of a custom object Keras would give the object.
+        own = {name: config[name] for name in ("loss", "arguments", "dtype")}
+        try:
+            return cls(**config | keras.saving.deserialize_keras_object(own))
+        except TypeError as error:
+            kind, given = config["loss"]["class_name"], config["loss"]["config"]
+            name = given if kind == "function" else kind
+            raise TypeError(
+                "`as_keras_loss`: `loss` expected a loss that its documentation lists, "
+                f"or one that Keras knows; got {name!r}; decorate it with "
+                "keras.saving.register_keras_serializable(), or load with "
+                "custom_objects={name: loss}"
+            ) from error
 
 
 def _check_loss(loss: Any, arguments: Mapping[str, Any]) -> None:
@@ -140,10 +164,21 @@ def _aligned(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
     return y_true
 
 
+def _samples(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:  # noqa: ARG001
+    """Targets `[B, ...]` with an axis of samples, which `[B]` lack."""
+    return y_true[:, tf.newaxis] if y_true.shape.rank == 1 else y_true
+
+
 for _loss in (
+    actor.deterministic_policy_gradient_loss,
     categorical.categorical_td_loss,
+    offline.advantage_weighted_loss,
     policy.policy_gradient_loss,
+    policy.q_policy_gradient_loss,
+    policy.regret_matching_loss,
+    policy.regret_policy_gradient_loss,
     policy.value_loss,
+    quantile.quantile_td_loss,
     regression.element_wise_huber_loss,
     regression.element_wise_squared_loss,
     regression.multi_quantile_huber_loss,

@@ -200,7 +200,8 @@ def entropy_loss(logits: tf.Tensor) -> tf.Tensor:
         logits: `[..., A]`, floating; -inf for actions that are not allowed.
 
     Returns:
-        `[...]`. Of other policies take minus `entropy()` of the head or distribution.
+        `[...]`, 0 without gradient where no action is allowed. Of other policies take
+        minus `entropy()` of the head or distribution.
 
     Raises:
         ValueError: if `logits` has no axis.
@@ -323,9 +324,13 @@ def _of_all_actions(where: str, logits: Any, q_values: Any, kind: str) -> tf.Ten
 
 @compile.compiled
 def _entropy_loss(logits: tf.Tensor) -> tf.Tensor:
-    log_probs = tf.nn.log_softmax(precision.widened(logits))
-    # What is never taken counts nothing, neither in the sum nor in the gradient.
-    some = log_probs > -math.inf
+    # What is never taken counts nothing, neither in the sum nor in the gradient; nor
+    # does a row of which nothing is.
+    scores = precision.widened(logits)
+    any_allowed = tf.reduce_any(scores != -math.inf, axis=-1, keepdims=True)
+    scores = tf.where(any_allowed, scores, tf.zeros_like(scores))
+    log_probs = tf.nn.log_softmax(scores)
+    some = any_allowed & (log_probs != -math.inf)
     finite = tf.where(some, log_probs, tf.zeros_like(log_probs))
     probs = tf.where(some, tf.exp(finite), tf.zeros_like(log_probs))
     return tf.cast(tf.reduce_sum(probs * finite, axis=-1), logits.dtype)

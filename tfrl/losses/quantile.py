@@ -136,7 +136,9 @@ def quantile_td_loss(
         h(d) = d^2 / (2 * huber_delta)     where |d| < huber_delta
         h(d) = |d| - huber_delta / 2       elsewhere
 
-    that is N times `multi_quantile_huber_loss`. Gradients flow to `quantiles` alone.
+    that is N times `multi_quantile_huber_loss` of the same delta, where every element
+    has samples of its own: there `[...]` are one sample each, here samples that critics
+    share. Gradients flow to `quantiles` alone.
 
     Args:
         quantiles: `[..., N]`, of the action taken; `[..., E, N]` for critics that share
@@ -297,5 +299,5 @@ def _td_loss(
         target_weights=None if weights is None else shared(weights),
     )
     loss *= tf.cast(tf.shape(quantiles)[-1], loss.dtype)
-    priorities = tf.stop_gradient(tf.reduce_max(loss, axis=critics))
+    priorities = tf.stop_gradient(precision.greatest(loss, axis=critics))
     return records.LossInfo(loss, _extras.QuantileLossExtra(priorities))

@@ -96,7 +96,7 @@ def q_learning_target(
     """
     where, leader = "q_learning_target", "next_q_values"
     next_q_values = operands.leading(where, leader, next_q_values, axes=1)
-    best = tf.reduce_max(next_q_values, axis=-1)
+    best = precision.greatest(next_q_values, axis=-1)
     return _target(where, rewards, discounts, f"{leader}[..., 0]", best)
 
 
@@ -224,7 +224,7 @@ def clipped_double_q_target(
     """
     where, leader = "clipped_double_q_target", "next_q_values"
     next_q_values = operands.leading(where, leader, next_q_values, axes=1)
-    leader, values = f"{leader}[..., 0]", tf.reduce_min(next_q_values, axis=-1)
+    leader, values = f"{leader}[..., 0]", precision.least(next_q_values, axis=-1)
     if next_log_probs is not None and alpha is not None:
         log_probs = operands.equal(
             where, "next_log_probs", next_log_probs, leader, values
@@ -413,4 +413,4 @@ def _errors(values: tf.Tensor, targets: tf.Tensor) -> _extras.TDLossExtra:
     for _ in critics:
         targets = targets[..., tf.newaxis]
     errors = tf.stop_gradient(targets) - values
-    return _extras.TDLossExtra(errors, tf.reduce_max(tf.abs(errors), axis=critics))
+    return _extras.TDLossExtra(errors, precision.greatest(tf.abs(errors), axis=critics))

@@ -317,12 +317,14 @@ def _binary_neg_entropy(p: tf.Tensor) -> Any:
 @compile.compiled
 def _max_n(inputs: Sequence[tf.Tensor]) -> tf.Tensor:
     # Unlike `tf.maximum`, a reduction shares the gradient among equals.
-    return tf.reduce_max(tf.experimental.numpy.broadcast_arrays(*inputs), axis=0)
+    stacked = tf.stack(tf.experimental.numpy.broadcast_arrays(*inputs))
+    return precision.greatest(stacked, axis=0)
 
 
 @compile.compiled
 def _min_n(inputs: Sequence[tf.Tensor]) -> tf.Tensor:
-    return tf.reduce_min(tf.experimental.numpy.broadcast_arrays(*inputs), axis=0)
+    stacked = tf.stack(tf.experimental.numpy.broadcast_arrays(*inputs))
+    return precision.least(stacked, axis=0)
 
 
 @compile.compiled(static=("axes",))

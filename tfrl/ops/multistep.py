@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, operands
+from tfrl._internal import checks, operands, precision
 from tfrl.ops import _recurrence, _sequences, value, value_transforms
 
 TensorLike: TypeAlias = operands.TensorLike
@@ -286,7 +286,7 @@ def q_lambda_return(
     where, leader = "q_lambda_return", "next_q_values"
     q_values = operands.leading(where, leader, next_q_values, axes=3 - time_major)
     value_transforms.check_transform(where, transform)
-    best, leader = tf.reduce_max(q_values, axis=-1), f"{leader}[..., 0]"
+    best, leader = precision.greatest(q_values, axis=-1), f"{leader}[..., 0]"
     best = _sequences.leading(where, leader, best, time_major)
     named = {"rewards": rewards, "discounts": discounts}
     others = _sequences.following(where, leader, best, time_major, **named)

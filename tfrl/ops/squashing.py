@@ -147,7 +147,8 @@ def normalize_min_max(x: TensorLike) -> tf.Tensor:
 
         y[i] = (x[i] - min(x[i])) / (max(x[i]) - min(x[i]) + 1e-10)
 
-    A sample whose elements are all equal becomes 0.
+    A sample whose elements are all equal becomes 0, with gradients of 1e10. Keep such
+    rows out where gradients flow: `tf.where(low < high, normalize_min_max(x), 0.0)`.
 
     Args:
         x: `[B, ...]`, of any real dtype.
@@ -168,7 +169,8 @@ def normalize_min_max(x: TensorLike) -> tf.Tensor:
         with a learned model", appendix G.
     """
     x = operands.ranked("normalize_min_max", "x", x, at_least=1, numeric=True)
-    return _normalize_min_max(x if x.dtype.is_floating else tf.cast(x, tf.float32))
+    x = x if x.dtype.is_floating else tf.cast(x, tf.float32)
+    return x if x.shape.num_elements() == 0 else _normalize_min_max(x)
 
 
 def _bounded(

@@ -99,6 +99,8 @@ class WarmUpScheduler(schedulers.Scheduler):
                                                        where progress < period
         value = schedule(progress - period)            elsewhere
 
+    Before progress 0 it is `initial_value`.
+
     Args:
         progress_type: as in `Scheduler`, that of the schedule too.
         period: length of the warm-up, greater than 0.
@@ -142,7 +144,10 @@ class WarmUpScheduler(schedulers.Scheduler):
 
     def value_at(self, progress: Any) -> Any:
         rise = float(self.schedule.value_at(0.0)) - self.initial_value
-        line = self.initial_value + rise * (progress / self.period)
+        begun = (
+            tf.maximum(progress, 0.0) if tf.is_tensor(progress) else max(progress, 0)
+        )
+        line = self.initial_value + rise * (begun / self.period)
         if not tf.is_tensor(progress):
             left = progress - self.period
             return line if left < 0 else self.schedule.value_at(left)

@@ -27,7 +27,7 @@ class PopArt(pytree.PyTreeNode):
 
     The variance is kept, not the square, in float64: a mean of 1e6 leaves a deviation
     of 1 intact. It begins with mean 0 and deviation 1. A target that is NaN, infinite
-    or beyond 1e150 does not count.
+    or beyond 1e150 does not count, nor do the others of its row of K.
 
     An update of critics then is
 
