@@ -464,7 +464,9 @@ def test_actions_of_a_data_set_become_raw(tmp_path):
     expected = np.arctanh(rows["actions"][sample.indices] / 2.0)
     np.testing.assert_allclose(sample.data.actions, expected, rtol=1e-3, atol=1e-5)
     rows["actions"][7] = 2.5
-    with pytest.raises(ValueError, match=r"actions inside of Box.*got 2.5 in row 7"):
+    with pytest.raises(
+        ValueError, match=r"actions inside of Box.*got 2.5 in row 7; .*clip"
+    ):
         learning_from(tmp_path / "run", rows, **settings)
 
 
@@ -529,11 +531,13 @@ def test_transitions_that_do_not_fit(tmp_path, columns, match):
         ({"observations": nan_at(5, np.zeros([60, 4], "f"))}, "nan in row 5"),
         ({"observations": np.zeros([60, 3], "f")}, "observations of .*shape"),
         ({"actions": np.full(60, 2)}, "actions inside of Discrete.* got 2"),
+        ({"a": np.zeros(60), "actions": None}, r"none of \['actions'\] in \['a', 'ob"),
     ],
 )
 def test_what_is_cloned_fits_the_environment(tmp_path, columns, match):
     data = {"observations": np.zeros([60, 4], "f"), "actions": np.zeros(60, int)}
-    learned = experience.FromDataset({**data, **columns}, 4)
+    given = {name: x for name, x in {**data, **columns}.items() if x is not None}
+    learned = experience.FromDataset(given, 4)
     with pytest.raises(ValueError, match=f"`FromDataset`: `data` expected .*{match}"):
         build(tmp_path / "run", agent=bc.BC(hidden_units=(4,)), experience=learned)
 

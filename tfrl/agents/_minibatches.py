@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import tensorflow as tf
 
-from tfrl.agents import agent, replicated, train_state
+from tfrl.agents import _raw_actions, agent, replicated, train_state
 from tfrl.core import pytree, records
 from tfrl.replay.sampling import transitions
 from tfrl.schedules import progress as progresses
@@ -73,12 +73,14 @@ class MinibatchAgent(pytree.PyTreeNode):
             agents that know any.
 
         Raises:
-            TypeError: if `sample` is something else.
+            TypeError: if `sample` is something else, or choices are no integers.
             ValueError: if its parts differ in K or B, one of these is 0, or the
-                replicas cannot share B rows evenly.
+                replicas cannot share B rows evenly; if an action is none of the choices
+                0, 1, ... that there are (of arrays on the host).
         """
         where = f"{type(self.config).__name__}.update"
         data, weights = self._given(where, sample)
+        _raw_actions.check(where, "sample", self.policy.head, data.actions)
         replicated.check_rows(where, "batch_size", weights.shape[-1])
         step = self.policy.state.step
         hyper = agent.settings_at(self.config, progress, self._scheduled, step)

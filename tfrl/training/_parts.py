@@ -200,6 +200,7 @@ def _made(
         source = experiences.source_of(
             *(learned, host, collector, plan.n_envs, seed),
             as_transitions=_plan.takes_transitions(config),
+            needed=_plan.needed_columns(config),
         )
     rng = np.random.default_rng(streams)
     told = {**given, "experience": experiences.recorded(learned)}

@@ -5,7 +5,7 @@ Also what all sources of experience have in common.
 
 import functools
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -134,14 +134,18 @@ def arrays_of(data: Any, batch_size: int) -> dict[str, Any]:
 
 
 def check_played(
-    columns: Mapping[str, Any], spaces: tuple[gym.Space, gym.Space]
+    columns: Mapping[str, Any],
+    spaces: tuple[gym.Space, gym.Space],
+    needed: Sequence[str],
 ) -> None:
     """Raises a ValueError unless what was seen and done is finite and of the spaces.
 
     Args:
         columns: arrays `[rows, ...]` by name, with `observations` and `actions` or not.
         spaces: of the observations and the actions of one environment.
+        needed: names of columns without which nothing is learned.
     """
+    _check_names(columns, needed)
     for name, space in zip(("observations", "actions"), spaces, strict=True):
         if name in columns:
             gym_checks.mapped(functools.partial(_plain, name), columns[name])
@@ -165,9 +169,7 @@ def transitions_of(
         ValueError: if one is missing, is of another space or not finite, or the rows do
             not tell where episodes end.
     """
-    missing = [name for name in _COLUMNS if name not in columns]
-    if missing:
-        raise ValueError(f"{_WHERE} {list(_COLUMNS)}; got none of {missing}")
+    _check_names(columns, _COLUMNS)
     given = {name: columns[name] for name in _COLUMNS}
     given["discounts"] = _discounts_of(columns, gamma)
     for name, space in zip(("observations", "actions"), spaces, strict=True):
@@ -188,6 +190,14 @@ def transitions_of(
         raise ValueError(f"{_WHERE} discounts in [0, 1]; got {got}")
     _check_ends(columns, discounts)
     return records.Transition(**given)
+
+
+def _check_names(columns: Mapping[str, Any], needed: Sequence[str]) -> None:
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        raise ValueError(
+            f"{_WHERE} {list(needed)}; got none of {missing} in {sorted(columns)}"
+        )
 
 
 def _check_ends(columns: Mapping[str, Any], discounts: np.ndarray) -> None:
@@ -244,16 +254,22 @@ def _check_space(name: str, nest: Any, space: gym.Space) -> None:
             f"{fault.expected}; got {fault.got}"
         )
     leaves = gym_checks.leaves_of(nest)
-    for (_, part), rows in zip(gym_checks.parts_of(space), leaves, strict=True):
+    for (place, part), rows in zip(gym_checks.parts_of(space), leaves, strict=True):
         outside = gym_checks.outside(part, rows)
         if isinstance(part, gym.spaces.Box) and name == "actions":
             slack = 1e-5 * (part.high - part.low)  # of a recording in another dtype
             slack = np.where(np.isfinite(slack), slack, 0.0)
             outside = (rows < part.low - slack) | (rows > part.high + slack)
         if outside is not None and np.any(outside):
+            cure = ""
+            if isinstance(part, gym.spaces.Box):
+                cure = (
+                    "; where environments clip to their bounds, do so too, by "
+                    "`np.clip(actions, space.low, space.high)`"
+                )
             raise ValueError(
-                f"{_WHERE} {name} inside of {part}; got {rows[outside][0]} in row "
-                f"{np.argwhere(outside)[0][0]}"
+                f"{_WHERE} {name}{place} inside of {part}; got {rows[outside][0]} in "
+                f"row {np.argwhere(outside)[0][0]}{cure}"
             )
 
 

@@ -6,7 +6,7 @@ source of each, which holds the state that is saved and resumed.
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -453,13 +453,14 @@ def _batches_of(
     collector: collection.Collector,
     seed: int,
     as_transitions: bool,
+    needed: Sequence[str] = (),
 ) -> _recorded_rows.Batches:
     """A source of a data set that fits what an agent learns from."""
     data: Any = _recorded_rows.arrays_of(config.data, config.batch_size)
     envs, head = collector.envs, getattr(host.policy, "head", None)
     spaces = envs.single_observation_space, envs.single_action_space
     if not as_transitions:
-        _recorded_rows.check_played(data, spaces)
+        _recorded_rows.check_played(data, spaces, needed)
     else:
         data = _recorded_rows.transitions_of(data, config.gamma, spaces)
         if head is not None:  # of actions, agents learn from the raw ones
@@ -475,6 +476,7 @@ def source_of(
     n_envs: int,
     seed: int,
     as_transitions: bool = False,
+    needed: Sequence[str] = (),
 ) -> _recorded_rows.Source:
     """Returns where what an agent learns from comes from.
 
@@ -485,6 +487,7 @@ def source_of(
         n_envs: environments of all workers.
         seed: of draws.
         as_transitions: whether the agent learns from a data set as from a replay.
+        needed: names of columns that a data set must have, where it does not.
 
     Returns:
         A source without anything in it.
@@ -494,7 +497,8 @@ def source_of(
         ValueError: if they do not fit the agent.
     """
     if isinstance(learned, FromDataset):
-        return _batches_of(learned, host, collector, seed, as_transitions)
+        given = host, collector, seed, as_transitions, needed
+        return _batches_of(learned, *given)
     if isinstance(learned, Trajectories):
         return Latest()
     if learned.frame_stack is not None:
