@@ -100,6 +100,14 @@ def changed(**columns):
     return {**rows_of([3, 1, 4]), **columns}
 
 
+UNKNOWN = {"x": np.full((8, 2), np.nan, "f"), "k": np.zeros(8, int)}
+
+
+def choices_from(first):
+    seen = rows_of([3, 1, 4])["observations"]
+    return changed(observations={**seen, "k": seen["k"] + first})
+
+
 def gap(rows):
     rows["next_observations"]["x"][5] += 0.5
     return rows
@@ -109,16 +117,24 @@ def gap(rows):
     ("rows", "words"),
     [
         (gap(rows_of([3, 1, 4])), "`next_observations` .* got others in row 5"),
-        ({"rewards": np.zeros(2)}, r"all of its columns; got none of \['observ"),
+        ({"rewards": np.zeros(2)}, r"'next_observations'\]; got none of \['observ"),
         (
             {k: v[:0] for k, v in rows_of([2]).items() if k[-7:] != "vations"}
             | {x: {} for x in ("observations", "next_observations")},
             "a row at least",
         ),
-        (changed(actions=np.zeros((8, 2), "f")), r"actions of Box.*shape"),
-        (changed(observations={"x": np.zeros((8, 2), "f")}), "observations of Dict"),
+        (changed(actions=np.zeros((8, 2), "f")), r"actions of .*Box.*shape"),
+        (changed(observations={"x": np.zeros((8, 2), "f")}), "observations of .*Dict"),
+        (changed(actions=np.full((8, 1), 9.0, "f")), "got 9.0 in row 0; .*np.clip"),
+        (choices_from(7), r"observations\['k'\] inside of Discrete.*; got 7 in row 0"),
+        (changed(rewards=np.full(8, np.nan)), "finite rewards; got nan in row 0"),
+        (changed(next_observations=UNKNOWN), "finite next_obs.*; got nan in row 0"),
+        (changed(rewards=np.zeros(7)), "as many rows in each column"),
     ],
-    ids=["gap", "columns", "none", "actions", "part"],
+    ids=[
+        *("gap", "columns", "none", "actions", "part", "bounds", "choices", "rewards"),
+        *("unknown", "lengths"),
+    ],
 )
 def test_what_a_set_cannot_hold_is_refused(rows, words):
     with pytest.raises(ValueError, match=f"`write_minari`: `rows` expected .*{words}"):

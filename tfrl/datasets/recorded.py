@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from tfrl._internal import arguments, durable, gym_checks
+from tfrl._internal import arguments, durable, gym_checks, row_checks
 from tfrl.datasets import _minari_folders
 
 _LEARNED = ("observations", "actions", "rewards", "terminated", "truncated")
@@ -245,9 +245,10 @@ def write_minari(
     Raises:
         ImportError: without the package `minari` (extra `tfrl[minari]`).
         ValueError: if there is a set of that name, or the name is none; if a column is
-            missing, there are no rows, they are none of the spaces, or what follows a
-            row within an episode is not its `next_observations`, or a key of a Dict has
-            a "/", which would be lost.
+            missing, there are no rows, they are not finite or none of the spaces (but
+            observations may exceed the bounds of a Box), or what follows a row within
+            an episode is not its `next_observations`, or a key of a Dict has a "/",
+            which would be lost.
 
     Example:
         >>> import tempfile, unittest.mock
@@ -298,28 +299,19 @@ def write_minari(
 def _check_rows(rows: Mapping[str, Any], spaces: tuple[gym.Space, gym.Space]) -> None:
     """Raises unless rows are what a set of Minari can hold."""
     expected = "`write_minari`: `rows` expected"
-    missing = [x for x in (*_LEARNED, "next_observations") if x not in rows]
-    if missing:
-        raise ValueError(f"{expected} all of its columns; got none of {missing}")
+    row_checks.check_names(expected, rows, (*_LEARNED, "next_observations"))
+    _check_columns("write_minari", "rows", rows)
     n_rows = len(rows["rewards"])
     if not n_rows:
         raise ValueError(f"{expected} a row at least; got none")
-    for name, space in zip(("observations", "actions"), spaces, strict=True):
-        first = gym_checks.mapped(operator.itemgetter(0), rows[name])
-        fault = gym_checks.misfit(space, first, form_only=True)
-        if fault is not None:
-            raise ValueError(
-                f"{expected} {name}{fault.place} of {space}: {fault.expected}; got "
-                f"{fault.got}"
-            )
+    row_checks.check_played(expected, rows, spaces)
+    row_checks.as_float32(expected, "rewards", np.asarray(rows["rewards"]))
     goes_on = ~np.asarray(rows["terminated"] | rows["truncated"])[:-1]
     pairs = (
         gym_checks.leaves_of(rows[x]) for x in ("next_observations", "observations")
     )
     for then, now in zip(*pairs, strict=True):
-        then, now = then[:-1], now[1:]
-        known = (then == then) | (now == now)  # NaN may follow NaN
-        differs = ((then != now) & known).reshape(n_rows - 1, -1).any(-1)
+        differs = (then[:-1] != now[1:]).reshape(n_rows - 1, -1).any(-1)
         apart = goes_on & differs
         if apart.any():
             raise ValueError(

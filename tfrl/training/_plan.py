@@ -326,14 +326,14 @@ def check_read(learned: Any) -> None:
             )
 
 
-def takes_transitions(config: agents.AgentConfig) -> bool:
-    """Whether an agent learns from a data set as from a replay, not as a mapping."""
+def needed_columns(config: agents.AgentConfig) -> tuple[str, ...] | None:
+    """Returns what a mapping must have for an agent to learn from, as far as known.
+
+    None for agents that learn from a data set as from a replay, not as a mapping.
+    """
     asked = _asked(config)
-    return bool(asked) and "batches" not in asked
-
-
-def needed_columns(config: agents.AgentConfig) -> tuple[str, ...]:
-    """Returns what a mapping must have for an agent to learn from, as far as known."""
+    if asked and "batches" not in asked:
+        return None
     return ("observations", "actions") if isinstance(config, bc.BC) else ()
 
 

@@ -452,15 +452,14 @@ def _batches_of(
     host: Any,
     collector: collection.Collector,
     seed: int,
-    as_transitions: bool,
-    needed: Sequence[str] = (),
+    needed: Sequence[str] | None,
 ) -> _recorded_rows.Batches:
     """A source of a data set that fits what an agent learns from."""
     data: Any = _recorded_rows.arrays_of(config.data, config.batch_size)
     envs, head = collector.envs, getattr(host.policy, "head", None)
     spaces = envs.single_observation_space, envs.single_action_space
-    if not as_transitions:
-        _recorded_rows.check_played(data, spaces, needed)
+    if needed is not None:
+        _recorded_rows.check_batches(data, spaces, needed)
     else:
         data = _recorded_rows.transitions_of(data, config.gamma, spaces)
         if head is not None:  # of actions, agents learn from the raw ones
@@ -475,8 +474,7 @@ def source_of(
     collector: collection.Collector,
     n_envs: int,
     seed: int,
-    as_transitions: bool = False,
-    needed: Sequence[str] = (),
+    needed: Sequence[str] | None = (),
 ) -> _recorded_rows.Source:
     """Returns where what an agent learns from comes from.
 
@@ -486,8 +484,8 @@ def source_of(
         collector: who plays.
         n_envs: environments of all workers.
         seed: of draws.
-        as_transitions: whether the agent learns from a data set as from a replay.
-        needed: names of columns that a data set must have, where it does not.
+        needed: names of columns that a data set must have; None for those of
+            transitions, of which the agent learns as from a replay.
 
     Returns:
         A source without anything in it.
@@ -497,8 +495,7 @@ def source_of(
         ValueError: if they do not fit the agent.
     """
     if isinstance(learned, FromDataset):
-        given = host, collector, seed, as_transitions, needed
-        return _batches_of(learned, *given)
+        return _batches_of(learned, host, collector, seed, needed)
     if isinstance(learned, Trajectories):
         return Latest()
     if learned.frame_stack is not None:
@@ -506,7 +503,7 @@ def source_of(
     prior = None
     if learned.prior_data is not None:
         try:
-            prior = _batches_of(_of_prior(learned, n_envs), host, collector, seed, True)
+            prior = _batches_of(_of_prior(learned, n_envs), host, collector, seed, None)
         except (TypeError, ValueError) as error:  # which names what it checks for
             told = str(error).replace(
                 "`FromDataset`: `data`", "`Replayed`: `prior_data`"
