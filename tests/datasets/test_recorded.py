@@ -7,7 +7,7 @@ import minari
 import numpy as np
 import pytest
 
-from tfrl.datasets import recorded
+from tfrl.datasets import recorded, recorded_rows
 
 S = gym.spaces
 SPACES = (S.Dict(x=S.Box(-9.0, 9.0, (2,)), k=S.Discrete(5)), S.Box(-1.0, 1.0, (1,)))
@@ -187,7 +187,7 @@ def test_keys_are_whatever_they_are(keys, tmp_path):
 
 def test_keys_of_numbers_become_texts(tmp_path):
     rows = {"observations": {0: np.zeros(2), 1: np.ones(2)}}
-    recorded.write_npz(tmp_path / "rows.npz", recorded.join_rows([rows]))
+    recorded.write_npz(tmp_path / "rows.npz", recorded_rows.join_rows([rows]))
     found = recorded.NpzDataset(str(tmp_path / "rows.npz"))()["observations"]
     assert {k: x.tolist() for k, x in found.items()} == {"0": [0, 0], "1": [1, 1]}
 
@@ -212,7 +212,7 @@ def test_what_are_no_rows_is_not_written(rows, words, tmp_path):
         recorded.write_npz(tmp_path / "rows.npz", rows)
     assert not [*tmp_path.iterdir()]
     with pytest.raises(ValueError, match=f"`join_rows`: `parts` expected .*{words}"):
-        recorded.join_rows([rows])
+        recorded_rows.join_rows([rows])
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -227,21 +227,6 @@ def test_keys_that_minari_would_part(place):
     with pytest.raises(ValueError, match="`spaces` expected keys without '/'.*cam/rgb"):
         recorded.write_minari("parted-v0", rows, spaces)
     assert not minari.list_local_datasets()
-
-
-def test_sets_of_other_shapes_are_not_joined():
-    with pytest.raises(ValueError, match="`join_rows`: `parts` expected x of the same"):
-        recorded.join_rows([{"x": np.zeros(2)}, {"x": np.zeros((2, 1))}])
-    with pytest.raises(ValueError, match="`join_rows`: `parts` expected x of the same"):
-        recorded.join_rows([{"x": {"a": np.zeros(2)}}, {"x": {"b": np.zeros(2)}}])
-
-
-def test_sets_are_joined():
-    both = recorded.join_rows([rows_of([3]), rows_of([2, 2])])
-    assert both["observations"]["x"][:, 0].tolist() == [0, 1, 2, 0, 1, 0, 1]
-    for parts in ([], [{"actions": np.ones(2)}, {"rewards": np.ones(2)}]):
-        with pytest.raises(ValueError, match="`join_rows`: `parts` expected"):
-            recorded.join_rows(parts)
 
 
 class Held(gym.Env):

@@ -382,6 +382,7 @@ def test_train_rl_takes_arrays(tmp_path):
             r"; read the file by tfrl.datasets.NpzDataset\('play.npz'\)$",
         ),
         ({"actions": [0] * 40}, TypeError, "`FromDataset`: `data` .*got a list for"),
+        ([{"actions": [0] * 40}], TypeError, "; make rows .* by .*rows_from_episodes"),
         ({"actions": np.zeros(3)}, ValueError, "of 32 rows at least; got"),
         (
             {"observations": np.zeros([40, 4]), "actions": np.zeros(39)},
@@ -390,7 +391,7 @@ def test_train_rl_takes_arrays(tmp_path):
         ),
         ({}, ValueError, "arrays of one length"),
     ],
-    ids=["none", "path", "list", "few", "lengths", "empty"],
+    ids=["none", "path", "list", "episodes", "few", "lengths", "empty"],
 )
 def test_data_that_do_not_fit(tmp_path, data, error, match):
     with pytest.raises(error, match=match):
