@@ -93,6 +93,12 @@ def test_an_update_refuses_what_is_no_raw_choice_of_a_part():
             made("sac_mixed").update(with_actions(given, actions))
 
 
+def test_who_gives_rows_is_told_what_to_make_of_them():
+    match = "`IQL.update`: `sample` .*; got dict; of rows make one by .*Transition"
+    with pytest.raises(TypeError, match=match):
+        made("iql").update({"observations": np.zeros((4, 3))})
+
+
 @kinds("ppo", "dqn", "bc")
 def test_an_update_repeats_leaves_the_old_agent_and_needs_one_trace(kind):
     agents = [made(kind, seed=seed) for seed in range(2)]

@@ -11,6 +11,10 @@ from tfrl.core import pytree, records
 from tfrl.replay.sampling import transitions
 from tfrl.schedules import progress as progresses
 
+_MADE_OF_ROWS = (
+    "of rows make one by `tfrl.replay.Sample(tfrl.core.Transition(...), None, weights, "
+    "weights)`, its actions raw, or train by `Trainer` and `FromDataset`, which do so"
+)
 # Numbers of each row, or of each step of it, in whichever record has them.
 _COLUMNS = ("rewards", "discounts", "terminated", "truncated", "valid")
 
@@ -157,11 +161,14 @@ def checked(where: str, sample: Any, record: Any = records.Transition) -> Any:
     """
     data = getattr(sample, "data", None)
     if not isinstance(sample, transitions.Sample) or not isinstance(data, record):
-        kind = "Transitions" if record is records.Transition else "Trajectories"
+        kind, cure = "Trajectories", ""
+        if record is records.Transition:
+            kind, cure = "Transitions", f"; {_MADE_OF_ROWS}"
         raise TypeError(
             f"`{where}`: `sample` expected a Sample of {kind}, such as a replay "
             f"draws; got {type(sample).__name__}"
             + ("" if data is None else f" of {type(data).__name__}")
+            + cure
         )
     given = {name: getattr(data, name) for name in _COLUMNS if hasattr(data, name)}
     given["weights"] = sample.weights

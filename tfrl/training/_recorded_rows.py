@@ -66,6 +66,8 @@ class Source:
 class Batches(Source):
     """Batches of recorded rows, shuffled anew for each pass.
 
+    Of fewer rows than a batch they are drawn with replacement.
+
     Args:
         data: nest of arrays `[rows, ...]`; of transitions an agent gets a `Sample`.
         batch_size: rows of a batch.
@@ -85,12 +87,16 @@ class Batches(Source):
         per_pass = self._n_rows // self._size
         picked: list[np.ndarray] = []
         for _ in range(self._count):
-            number, place = divmod(self._n_drawn, per_pass)
-            if not picked or not place:
-                chance = np.random.default_rng([self._seed, number])
-                order = chance.permutation(self._n_rows)
-            start = place * self._size
-            picked.append(order[start : start + self._size])
+            if per_pass:
+                number, place = divmod(self._n_drawn, per_pass)
+                if not picked or not place:
+                    chance = np.random.default_rng([self._seed, number])
+                    order = chance.permutation(self._n_rows)
+                start = place * self._size
+                picked.append(order[start : start + self._size])
+            else:
+                chance = np.random.default_rng([self._seed, self._n_drawn])
+                picked.append(chance.integers(self._n_rows, size=self._size))
             self._n_drawn += 1
         rows = np.stack(picked)
         given = tf.nest.map_structure(lambda x: x.take(rows, 0), self._data)
@@ -106,12 +112,12 @@ class Batches(Source):
         self._n_drawn = int(state)
 
 
-def arrays_of(data: Any, batch_size: int) -> dict[str, Any]:
+def arrays_of(data: Any, least: int) -> dict[str, Any]:
     """Returns a mapping of arrays `[rows, ...]`, all of one length.
 
     Args:
         data: the mapping, or a function that returns it.
-        batch_size: the fewest rows.
+        least: the fewest rows.
 
     Raises:
         TypeError: if it is something else.
@@ -125,9 +131,9 @@ def arrays_of(data: Any, batch_size: int) -> dict[str, Any]:
             raise TypeError(f"{_WHERE} arrays; got a list for {name!r}")
     columns = tf.nest.map_structure(np.asarray, dict(data))
     lengths = {len(x) if x.ndim else 0 for x in tf.nest.flatten(columns)}
-    if len(lengths) != 1 or min(lengths) < batch_size:
+    if len(lengths) != 1 or min(lengths) < least:
         raise ValueError(
-            f"{_WHERE} arrays of one length, of {batch_size} rows at least; got "
+            f"{_WHERE} arrays of one length, of {least} rows at least; got "
             f"{sorted(lengths)}"
         )
     return columns

@@ -96,7 +96,8 @@ class Replayed:
         prior_data: recorded transitions, such as demonstrations, that join the
             collected ones in every minibatch; in the form of `data` of `FromDataset`.
             They are not in the replay: they are never overwritten, and drawn uniformly,
-            as transitions of one step. None for none; the collector "compiled" supports
+            as transitions of one step, with replacement if they are fewer than their
+            share of a minibatch. None for none; the collector "compiled" supports
             nothing else.
         prior_share: share of a minibatch's rows that come from `prior_data`.
         sequence_length: L, for agents that learn from sequences, such as
@@ -453,9 +454,11 @@ def _batches_of(
     collector: collection.Collector,
     seed: int,
     needed: Sequence[str] | None,
+    least: int | None = None,
 ) -> _recorded_rows.Batches:
     """A source of a data set that fits what an agent learns from."""
-    data: Any = _recorded_rows.arrays_of(config.data, config.batch_size)
+    least = config.batch_size if least is None else least
+    data: Any = _recorded_rows.arrays_of(config.data, least)
     envs, head = collector.envs, getattr(host.policy, "head", None)
     spaces = envs.single_observation_space, envs.single_action_space
     if needed is not None:
@@ -503,7 +506,8 @@ def source_of(
     prior = None
     if learned.prior_data is not None:
         try:
-            prior = _batches_of(_of_prior(learned, n_envs), host, collector, seed, None)
+            beside = _of_prior(learned, n_envs)
+            prior = _batches_of(beside, host, collector, seed, None, least=1)
         except (TypeError, ValueError) as error:  # which names what it checks for
             told = str(error).replace(
                 "`FromDataset`: `data`", "`Replayed`: `prior_data`"
