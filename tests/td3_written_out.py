@@ -59,7 +59,7 @@ def learned(agent, sample, policy_loss):
             return (weights * (y - found) ** 2).mean(1).sum()
 
         before = written_out.q_values(critics.params, data.observations, taken)
-        sizes.append(np.abs((y - before).mean(0)))
+        sizes.append(np.abs(y - before).mean(0))
         critics.step(critic_loss)
         if (k + 1) % config.policy_delay:
             continue

@@ -6,6 +6,7 @@ By default one agent of each family; the others, which share its update, are slo
 import dataclasses
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -51,6 +52,51 @@ def test_every_agent_has_a_row():
     # Made of agents that have rows; tested in `multi_agent`.
     configs -= {tfrl.agents.Independent, tfrl.agents.SelfPlay}
     assert configs == {type(config) for config in CONFIGS.values()}
+
+
+def with_actions(experience, actions):
+    """What agents learn from, with other actions."""
+    if hasattr(experience, "data"):
+        data = experience.data._replace(actions=actions)
+        return experience._replace(data=data)
+    return experience._replace(actions=actions)
+
+
+@pytest.mark.parametrize("as_tensors", [False, True], ids=["arrays", "tensors"])
+@pytest.mark.parametrize("kind", ["ppo", "ppo_memory", "dqn", "r2d2", "sac_choices"])
+def test_an_update_refuses_what_is_no_raw_choice(kind, as_tensors):
+    given = experience_of(kind)
+    record = getattr(given, "data", given)
+    given = with_actions(given, actions := np.array(record.actions))
+    # Of rows that do not count, too: their losses would be NaN, even times 0.
+    valid = getattr(record, "valid", np.ones(actions.shape, bool))
+    place = tuple(np.argwhere(~valid if not valid.all() else valid)[0])
+    name = f"{type(CONFIGS[kind]).__name__}.update"
+    wrapped = tf.constant if as_tensors else np.asarray
+    for odd in (-1, actions_of(kind).n):
+        actions[place] = odd
+        row = re.escape(str([*map(int, place)]))
+        told = f"`{name}`: .* in \\[0, 2\\]; got {odd} in row {row}; turn .*from_env"
+        with pytest.raises(ValueError, match=told):
+            made(kind).update(with_actions(given, wrapped(actions)))
+    with pytest.raises(TypeError, match=f"`{name}`: .* integers, .* got float32; cast"):
+        made(kind).update(with_actions(given, wrapped(actions.astype("f"))))
+
+
+def test_an_update_refuses_what_is_no_raw_choice_of_a_part():
+    given = experience_of("sac_mixed")
+    for part, told in (("press", r"\[0, 1\]; got 2"), ("turn", r"\[0, 2\]; got 3")):
+        actions = {key: np.array(x) for key, x in given.data.actions.items()}
+        actions[part][2, 1, ...] = [1, 3] if part == "turn" else 2
+        told += r" in row \[2, 1\]"
+        with pytest.raises(ValueError, match=f"`SAC.update`: .* choices in {told}"):
+            made("sac_mixed").update(with_actions(given, actions))
+
+
+def test_who_gives_rows_is_told_what_to_make_of_them():
+    match = "`IQL.update`: `sample` .*; got dict; of rows make one by .*Transition"
+    with pytest.raises(TypeError, match=match):
+        made("iql").update({"observations": np.zeros((4, 3))})
 
 
 @kinds("ppo", "dqn", "bc")

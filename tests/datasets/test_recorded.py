@@ -7,7 +7,7 @@ import minari
 import numpy as np
 import pytest
 
-from tfrl.datasets import recorded
+from tfrl.datasets import recorded, recorded_rows
 
 S = gym.spaces
 SPACES = (S.Dict(x=S.Box(-9.0, 9.0, (2,)), k=S.Discrete(5)), S.Box(-1.0, 1.0, (1,)))
@@ -100,6 +100,14 @@ def changed(**columns):
     return {**rows_of([3, 1, 4]), **columns}
 
 
+UNKNOWN = {"x": np.full((8, 2), np.nan, "f"), "k": np.zeros(8, int)}
+
+
+def choices_from(first):
+    seen = rows_of([3, 1, 4])["observations"]
+    return changed(observations={**seen, "k": seen["k"] + first})
+
+
 def gap(rows):
     rows["next_observations"]["x"][5] += 0.5
     return rows
@@ -109,16 +117,24 @@ def gap(rows):
     ("rows", "words"),
     [
         (gap(rows_of([3, 1, 4])), "`next_observations` .* got others in row 5"),
-        ({"rewards": np.zeros(2)}, r"all of its columns; got none of \['observ"),
+        ({"rewards": np.zeros(2)}, r"'next_observations'\]; got none of \['observ"),
         (
             {k: v[:0] for k, v in rows_of([2]).items() if k[-7:] != "vations"}
             | {x: {} for x in ("observations", "next_observations")},
             "a row at least",
         ),
-        (changed(actions=np.zeros((8, 2), "f")), r"actions of Box.*shape"),
-        (changed(observations={"x": np.zeros((8, 2), "f")}), "observations of Dict"),
+        (changed(actions=np.zeros((8, 2), "f")), r"actions of .*Box.*shape"),
+        (changed(observations={"x": np.zeros((8, 2), "f")}), "observations of .*Dict"),
+        (changed(actions=np.full((8, 1), 9.0, "f")), "got 9.0 in row 0; .*np.clip"),
+        (choices_from(7), r"observations\['k'\] inside of Discrete.*; got 7 in row 0"),
+        (changed(rewards=np.full(8, np.nan)), "finite rewards; got nan in row 0"),
+        (changed(next_observations=UNKNOWN), "finite next_obs.*; got nan in row 0"),
+        (changed(rewards=np.zeros(7)), "as many rows in each column"),
     ],
-    ids=["gap", "columns", "none", "actions", "part"],
+    ids=[
+        *("gap", "columns", "none", "actions", "part", "bounds", "choices", "rewards"),
+        *("unknown", "lengths"),
+    ],
 )
 def test_what_a_set_cannot_hold_is_refused(rows, words):
     with pytest.raises(ValueError, match=f"`write_minari`: `rows` expected .*{words}"):
@@ -171,7 +187,7 @@ def test_keys_are_whatever_they_are(keys, tmp_path):
 
 def test_keys_of_numbers_become_texts(tmp_path):
     rows = {"observations": {0: np.zeros(2), 1: np.ones(2)}}
-    recorded.write_npz(tmp_path / "rows.npz", recorded.join_rows([rows]))
+    recorded.write_npz(tmp_path / "rows.npz", recorded_rows.join_rows([rows]))
     found = recorded.NpzDataset(str(tmp_path / "rows.npz"))()["observations"]
     assert {k: x.tolist() for k, x in found.items()} == {"0": [0, 0], "1": [1, 1]}
 
@@ -196,7 +212,7 @@ def test_what_are_no_rows_is_not_written(rows, words, tmp_path):
         recorded.write_npz(tmp_path / "rows.npz", rows)
     assert not [*tmp_path.iterdir()]
     with pytest.raises(ValueError, match=f"`join_rows`: `parts` expected .*{words}"):
-        recorded.join_rows([rows])
+        recorded_rows.join_rows([rows])
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -211,21 +227,6 @@ def test_keys_that_minari_would_part(place):
     with pytest.raises(ValueError, match="`spaces` expected keys without '/'.*cam/rgb"):
         recorded.write_minari("parted-v0", rows, spaces)
     assert not minari.list_local_datasets()
-
-
-def test_sets_of_other_shapes_are_not_joined():
-    with pytest.raises(ValueError, match="`join_rows`: `parts` expected x of the same"):
-        recorded.join_rows([{"x": np.zeros(2)}, {"x": np.zeros((2, 1))}])
-    with pytest.raises(ValueError, match="`join_rows`: `parts` expected x of the same"):
-        recorded.join_rows([{"x": {"a": np.zeros(2)}}, {"x": {"b": np.zeros(2)}}])
-
-
-def test_sets_are_joined():
-    both = recorded.join_rows([rows_of([3]), rows_of([2, 2])])
-    assert both["observations"]["x"][:, 0].tolist() == [0, 1, 2, 0, 1, 0, 1]
-    for parts in ([], [{"actions": np.ones(2)}, {"rewards": np.ones(2)}]):
-        with pytest.raises(ValueError, match="`join_rows`: `parts` expected"):
-            recorded.join_rows(parts)
 
 
 class Held(gym.Env):

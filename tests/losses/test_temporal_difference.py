@@ -221,9 +221,21 @@ def test_q_taken_passes_the_gradient_to_what_it_picked():
 
 
 @pytest.mark.parametrize("action", [-1, 3])
-def test_q_taken_refuses_unknown_actions_on_a_cpu(action):
+def test_q_taken_refuses_unknown_actions(action):
+    told = r"`q_taken`: `actions` expected numbers in \[0, 2\]; got"
+    for function in (losses.q_taken, losses.conservative_q_loss):
+        with pytest.raises(ValueError, match=told):
+            function([[1.0, 2.0, 3.0]], [action])
+
+
+def test_q_taken_takes_known_actions_of_unknown_values():
+    taken = tf.function(
+        lambda q: losses.q_taken(q, np.array([1])),
+        input_signature=[tf.TensorSpec([1, None])],
+    )
+    assert taken(tf.constant([[1.0, 2.0]])).numpy().tolist() == [2.0]
     with tf.device("CPU:0"), pytest.raises(tf.errors.InvalidArgumentError):
-        losses.q_taken([[1.0, 2.0, 3.0]], [action])
+        taken(tf.constant([[1.0]]))
 
 
 @pytest.mark.parametrize("jit_compile", [True, *slow(False)], ids=["xla", "graph"])

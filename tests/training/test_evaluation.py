@@ -13,6 +13,7 @@ from toy_envs import MODES, Walk, act, vector
 
 from tfrl.environments import parallel_vector
 from tfrl.training import evaluation
+from tfrl.training.collecting import recording
 
 ROWS, WALKS = np.ones([2, 3]), vector(AutoresetMode.DISABLED)
 predict = evaluation.predict_dataset
@@ -243,6 +244,30 @@ def test_agents_of_a_vector_are_any_sequence_of_names(named, expected):
 PARTS = gym.spaces.Dict(
     press=gym.spaces.Discrete(3), steer=gym.spaces.Box(-1.0, 1.0, (2,))
 )
+
+
+class Open(Walk):
+    """Takes elements of a space and no others."""
+
+    action_space = PARTS
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        return super().step(1)
+
+
+@pytest.mark.parametrize("press", [[0, 2], [0.0, 2.0], tf.constant([0, 2])])
+def test_functions_may_return_lists_and_whole_numbers(press):
+    chosen = {"press": press, "steer": [[0, 1], [1, 0]]}
+    played = []
+    for play in (evaluation.evaluate, recording.record_transitions):
+        envs = gym.vector.SyncVectorEnv([Open] * 2)
+        played.append(play(lambda observations: chosen, envs, 6, seed=0))
+    actions = played[1]["actions"]
+    assert {*actions["press"].tolist()} == {0, 2}
+    assert actions["press"].dtype.kind == "i" and actions["steer"].shape == (6, 2)
+
+
 WRONG = {
     "one for all": (gym.spaces.Discrete(2), np.int64(1), r"shape \[3\] .*; got \[\]"),
     "a column": (gym.spaces.Discrete(2), np.ones([3, 1]), r"\[3\] .*; got \[3, 1\]"),
@@ -253,6 +278,7 @@ WRONG = {
     "below": (gym.spaces.Discrete(2, start=3), np.arange(2, 5), "start=3.*; got 2 a"),
     "a part of it": (PARTS, {"press": np.full(3, 3), "steer": 0}, "got 3 among them"),
     "no dict": (PARTS, np.ones(3), "a part 'press' for Dict.*; got array"),
+    "ragged": (PARTS["steer"], [[0.0, 1.0], [1.0]], r"\[3, 2\] .*; got \[\[0.0, 1"),
     "a part": (PARTS, {"press": np.ones(3, int), "steer": np.ones(3)}, r"\[3, 2\]"),
 }
 
@@ -261,13 +287,16 @@ WRONG = {
 def test_actions_that_no_environment_takes(kind):
     space, actions, match = WRONG[kind]
 
-    class Open(Walk):
+    class Other(Open):
         action_space = space
 
-    envs = gym.vector.SyncVectorEnv([Open] * 3)
-    message = f"(?s)`evaluate`: `policy` expected to return actions .*{match}"
-    with pytest.raises(ValueError, match=message):
-        evaluation.evaluate(lambda observations: actions, envs, 3, seed=0)
+    plays = {"evaluate": evaluation.evaluate}
+    plays["record_transitions"] = recording.record_transitions
+    for name, play in plays.items():
+        envs = gym.vector.SyncVectorEnv([Other] * 3)
+        message = f"(?s)`{name}`: `policy` expected to return actions .*{match}"
+        with pytest.raises(ValueError, match=message):
+            play(lambda observations: actions, envs, 3, seed=0)
 
 
 def test_episodes_that_never_end_are_told(monkeypatch):

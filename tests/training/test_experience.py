@@ -386,6 +386,7 @@ def test_train_rl_takes_arrays(tmp_path):
             r"; read the file by tfrl.datasets.NpzDataset\('play.npz'\)$",
         ),
         ({"actions": [0] * 40}, TypeError, "`FromDataset`: `data` .*got a list for"),
+        ([{"actions": [0] * 40}], TypeError, "; make rows .* by .*rows_from_episodes"),
         ({"actions": np.zeros(3)}, ValueError, "of 32 rows at least; got"),
         (
             {"observations": np.zeros([40, 4]), "actions": np.zeros(39)},
@@ -394,7 +395,7 @@ def test_train_rl_takes_arrays(tmp_path):
         ),
         ({}, ValueError, "arrays of one length"),
     ],
-    ids=["none", "path", "list", "few", "lengths", "empty"],
+    ids=["none", "path", "list", "episodes", "few", "lengths", "empty"],
 )
 def test_data_that_do_not_fit(tmp_path, data, error, match):
     with pytest.raises(error, match=match):
@@ -468,7 +469,9 @@ def test_actions_of_a_data_set_become_raw(tmp_path):
     expected = np.arctanh(rows["actions"][sample.indices] / 2.0)
     np.testing.assert_allclose(sample.data.actions, expected, rtol=1e-3, atol=1e-5)
     rows["actions"][7] = 2.5
-    with pytest.raises(ValueError, match=r"actions inside of Box.*got 2.5 in row 7"):
+    with pytest.raises(
+        ValueError, match=r"actions inside of Box.*got 2.5 in row 7; .*clip"
+    ):
         learning_from(tmp_path / "run", rows, **settings)
 
 
@@ -533,11 +536,13 @@ def test_transitions_that_do_not_fit(tmp_path, columns, match):
         ({"observations": nan_at(5, np.zeros([60, 4], "f"))}, "nan in row 5"),
         ({"observations": np.zeros([60, 3], "f")}, "observations of .*shape"),
         ({"actions": np.full(60, 2)}, "actions inside of Discrete.* got 2"),
+        ({"a": np.zeros(60), "actions": None}, r"none of \['actions'\] in \['a', 'ob"),
     ],
 )
 def test_what_is_cloned_fits_the_environment(tmp_path, columns, match):
     data = {"observations": np.zeros([60, 4], "f"), "actions": np.zeros(60, int)}
-    learned = experience.FromDataset({**data, **columns}, 4)
+    given = {name: x for name, x in {**data, **columns}.items() if x is not None}
+    learned = experience.FromDataset(given, 4)
     with pytest.raises(ValueError, match=f"`FromDataset`: `data` expected .*{match}"):
         build(tmp_path / "run", agent=bc.BC(hidden_units=(4,)), experience=learned)
 

@@ -69,6 +69,17 @@ def test_each_minibatch_has_its_share_of_recorded_rows(tmp_path, sampler):
     assert sorted(seen[:N_ROWS]) == [*range(N_ROWS)]
 
 
+def test_few_recorded_rows_are_drawn_with_replacement(tmp_path):
+    few = {name: x[18:20] for name, x in rows().items()}
+    settings = {"prior_data": few, "prior_share": 0.5, "learning_starts": 0}
+    learned = dataclasses.replace(REPLAYED, **settings)
+    with running(tmp_path, experience=learned) as training:
+        samples = [training.gather() for _ in range(4)]
+    found = np.concatenate([x.data.rewards[:, 4:] for x in samples]) - 100.0
+    assert found.shape == (16, 4) and {*found.ravel()} == {18.0, 19.0}
+    assert len(np.unique(found, axis=0)) > 4
+
+
 def test_priorities_are_those_of_the_replay(tmp_path, monkeypatch):
     learned, told = dataclasses.replace(REPLAYED, sampler="prioritized"), []
     kind = prioritized.PrioritizedReplay
@@ -138,7 +149,7 @@ def test_settings_out_of_range(row):
     [
         (rows(rewards=None), "got none of .*rewards"),
         (rows(actions=np.full(N_ROWS, 7)), "actions inside of"),
-        ({name: x[:1] for name, x in rows().items()}, "of 2 rows at least"),
+        ({name: x[:0] for name, x in rows().items()}, "of 1 rows at least"),
     ],
     ids=["columns", "choices", "rows"],
 )

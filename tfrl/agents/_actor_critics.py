@@ -275,7 +275,8 @@ def fitted(
         targets: `[B]`.
 
     Returns:
-        The critics, an info, and errors `[B]` before the step, means over critics.
+        The critics, an info, and absolute errors `[B]` before the step, means over
+        critics.
     """
 
     def loss_fn(state: Any, params: Any, part: Any) -> tuple[tf.Tensor, dict]:
@@ -287,9 +288,9 @@ def fitted(
         return loss, {"critic_loss": loss, "q_value": tf.reduce_mean(values)}
 
     taken = critics.action_features(head, rows.actions)
-    errors = targets - learning.state((rows.observations, taken))
+    errors = tf.abs(targets - learning.state((rows.observations, taken)))
     learning, info = learning.apply_loss_fn(loss_fn, (rows, weights, targets))
-    info["td_error"] = tf.reduce_mean(tf.abs(errors))
+    info["td_error"] = tf.reduce_mean(errors)
     return learning, info, tf.reduce_mean(errors, axis=0)
 
 

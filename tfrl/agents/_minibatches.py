@@ -6,11 +6,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import tensorflow as tf
 
-from tfrl.agents import agent, replicated, train_state
+from tfrl.agents import _raw_actions, agent, replicated, train_state
 from tfrl.core import pytree, records
 from tfrl.replay.sampling import transitions
 from tfrl.schedules import progress as progresses
 
+_MADE_OF_ROWS = (
+    "of rows make one by `tfrl.replay.Sample(tfrl.core.Transition(...), None, weights, "
+    "weights)`, its actions raw, or train by `Trainer` and `FromDataset`, which do so"
+)
 # Numbers of each row, or of each step of it, in whichever record has them.
 _COLUMNS = ("rewards", "discounts", "terminated", "truncated", "valid")
 
@@ -73,12 +77,14 @@ class MinibatchAgent(pytree.PyTreeNode):
             agents that know any.
 
         Raises:
-            TypeError: if `sample` is something else.
+            TypeError: if `sample` is something else, or choices are no integers.
             ValueError: if its parts differ in K or B, one of these is 0, or the
-                replicas cannot share B rows evenly.
+                replicas cannot share B rows evenly; if an action is none of the choices
+                0, 1, ... that there are (of arrays on the host).
         """
         where = f"{type(self.config).__name__}.update"
         data, weights = self._given(where, sample)
+        _raw_actions.check(where, "sample", self.policy.head, data.actions)
         replicated.check_rows(where, "batch_size", weights.shape[-1])
         step = self.policy.state.step
         hyper = agent.settings_at(self.config, progress, self._scheduled, step)
@@ -155,11 +161,14 @@ def checked(where: str, sample: Any, record: Any = records.Transition) -> Any:
     """
     data = getattr(sample, "data", None)
     if not isinstance(sample, transitions.Sample) or not isinstance(data, record):
-        kind = "Transitions" if record is records.Transition else "Trajectories"
+        kind, cure = "Trajectories", ""
+        if record is records.Transition:
+            kind, cure = "Transitions", f"; {_MADE_OF_ROWS}"
         raise TypeError(
             f"`{where}`: `sample` expected a Sample of {kind}, such as a replay "
             f"draws; got {type(sample).__name__}"
             + ("" if data is None else f" of {type(data).__name__}")
+            + cure
         )
     given = {name: getattr(data, name) for name in _COLUMNS if hasattr(data, name)}
     given["weights"] = sample.weights

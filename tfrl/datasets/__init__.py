@@ -2,10 +2,10 @@
 
 Here are supervised sets as `tf.data`: a linear problem to try learners on, images and
 texts of the field, downloaded once by Keras or read from files at hand; and experience
-that was recorded, of Minari or in NumPy archives, with the scores that D4RL gives.
-Nothing of a given file is ever executed. What agents remember of their own experience
-lives in `tfrl.replay`, the losses in `tfrl.losses`, predictions of a set in
-`tfrl.training`.
+that was recorded, of Minari, in NumPy archives or in logs of one's own, with the scores
+that D4RL gives. Nothing of a given file is ever executed. What agents remember of their
+own experience lives in `tfrl.replay`, the losses in `tfrl.losses`, predictions of a set
+in `tfrl.training`.
 """
 
 from tfrl.datasets.images import get_classes, load_cifar10, load_mnist
@@ -13,10 +13,10 @@ from tfrl.datasets.linear import TestDataSet, load_test
 from tfrl.datasets.recorded import (
     MinariDataset,
     NpzDataset,
-    join_rows,
     write_minari,
     write_npz,
 )
+from tfrl.datasets.recorded_rows import join_rows, rows_from_episodes
 from tfrl.datasets.scores import normalized_score
 from tfrl.datasets.text import load_wikitext2, load_wikitext103
 
@@ -32,6 +32,7 @@ __all__ = [
     "load_wikitext103",
     "load_wikitext2",
     "normalized_score",
+    "rows_from_episodes",
     "write_minari",
     "write_npz",
 ]

@@ -14,12 +14,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from tfrl._internal import arguments, durable, gym_checks
-from tfrl.datasets import _minari_folders
+from tfrl._internal import arguments, durable, gym_checks, row_checks
+from tfrl.datasets import _minari_folders, _row_columns, recorded_rows
 
 _LEARNED = ("observations", "actions", "rewards", "terminated", "truncated")
-# What parts a place in an archive, or marks a tuple there, as it is written in keys.
-_WRITTEN = {"%": "%25", "/": "%2F", "#": "%23"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +75,7 @@ class MinariDataset:
                 "`MinariDataset`: `name` expected a set of episodes; got "
                 f"{self.name!r}, which has none"
             )
-        return join_rows(episodes)
+        return recorded_rows.join_rows(episodes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +108,7 @@ class NpzDataset:
             raise self._refused("objects or damaged arrays there") from error
         if not all(isinstance(array, np.ndarray) for array in flat.values()):
             raise self._refused("others than arrays there")
-        return _nested(flat)
+        return _row_columns.nested(flat)
 
     def _refused(self, what: str) -> ValueError:
         place = str(pathlib.Path(self.path).absolute())
@@ -118,42 +116,6 @@ class NpzDataset:
             "`NpzDataset`: `path` expected a file of arrays that `np.savez` wrote; got "
             f"{what}, {place!r}"
         )
-
-
-def join_rows(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the rows of several sets of one kind, one set after the other.
-
-    Args:
-        parts: nests of arrays `[rows, ...]` by the same names.
-
-    Returns:
-        The nests of all rows.
-
-    Raises:
-        ValueError: if there are no parts, they have other names, or the columns of one
-            are not of the same length.
-
-    Example:
-        >>> join_rows([{"actions": np.arange(2)}, {"actions": np.arange(1)}])
-        {'actions': array([0, 1, 0])}
-    """
-    names = [sorted(part) for part in parts]
-    if not names or any(other != names[0] for other in names):
-        raise ValueError(
-            f"`join_rows`: `parts` expected sets with the same columns; got {names}"
-        )
-    for part in parts:
-        _check_columns("join_rows", "parts", part)
-    joined = {}
-    for name in parts[0]:
-        try:
-            joined[name] = _joined([part[name] for part in parts])
-        except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise ValueError(
-                f"`join_rows`: `parts` expected {name} of the same shape and parts in "
-                f"each set; got {error}"
-            ) from error
-    return joined
 
 
 def check_new(
@@ -209,7 +171,7 @@ def write_npz(path: str | os.PathLike[str], rows: Mapping[str, Any]) -> None:
         {'actions': array([0, 1, 2])}
     """
     durable.check_output_file("write_npz", "path", path, [".npz"])
-    columns: dict[str, Any] = _check_columns("write_npz", "rows", rows)
+    columns: dict[str, Any] = _row_columns.check("write_npz", "rows", rows)
     data = io.BytesIO()
     np.savez_compressed(data, **columns)
     with durable.explain_refusals("write_npz", "path", path):
@@ -245,9 +207,10 @@ def write_minari(
     Raises:
         ImportError: without the package `minari` (extra `tfrl[minari]`).
         ValueError: if there is a set of that name, or the name is none; if a column is
-            missing, there are no rows, they are none of the spaces, or what follows a
-            row within an episode is not its `next_observations`, or a key of a Dict has
-            a "/", which would be lost.
+            missing, there are no rows, they are not finite or none of the spaces (but
+            observations may exceed the bounds of a Box), or what follows a row within
+            an episode is not its `next_observations`, or a key of a Dict has a "/",
+            which would be lost.
 
     Example:
         >>> import tempfile, unittest.mock
@@ -298,28 +261,19 @@ def write_minari(
 def _check_rows(rows: Mapping[str, Any], spaces: tuple[gym.Space, gym.Space]) -> None:
     """Raises unless rows are what a set of Minari can hold."""
     expected = "`write_minari`: `rows` expected"
-    missing = [x for x in (*_LEARNED, "next_observations") if x not in rows]
-    if missing:
-        raise ValueError(f"{expected} all of its columns; got none of {missing}")
+    row_checks.check_names(expected, rows, (*_LEARNED, "next_observations"))
+    _row_columns.check("write_minari", "rows", rows)
     n_rows = len(rows["rewards"])
     if not n_rows:
         raise ValueError(f"{expected} a row at least; got none")
-    for name, space in zip(("observations", "actions"), spaces, strict=True):
-        first = gym_checks.mapped(operator.itemgetter(0), rows[name])
-        fault = gym_checks.misfit(space, first, form_only=True)
-        if fault is not None:
-            raise ValueError(
-                f"{expected} {name}{fault.place} of {space}: {fault.expected}; got "
-                f"{fault.got}"
-            )
+    row_checks.check_played(expected, rows, spaces)
+    row_checks.as_float32(expected, "rewards", np.asarray(rows["rewards"]))
     goes_on = ~np.asarray(rows["terminated"] | rows["truncated"])[:-1]
     pairs = (
         gym_checks.leaves_of(rows[x]) for x in ("next_observations", "observations")
     )
     for then, now in zip(*pairs, strict=True):
-        then, now = then[:-1], now[1:]
-        known = (then == then) | (now == now)  # NaN may follow NaN
-        differs = ((then != now) & known).reshape(n_rows - 1, -1).any(-1)
+        differs = (then[:-1] != now[1:]).reshape(n_rows - 1, -1).any(-1)
         apart = goes_on & differs
         if apart.any():
             raise ValueError(
@@ -345,26 +299,6 @@ def _check_keys(spaces: Sequence[gym.Space]) -> None:
         _check_keys([*(space.values() if is_dict else space)])
 
 
-def _check_columns(
-    where: str, name: str, rows: Mapping[str, Any]
-) -> dict[str, np.ndarray]:
-    """Returns arrays by their places, which are rows of numbers, as many of each."""
-    flat = dict(_flat(rows))
-    for place, array in flat.items():
-        if array.dtype.hasobject or not array.ndim:
-            kind = "Python objects" if array.dtype.hasobject else "a single value"
-            raise ValueError(
-                f"`{where}`: `{name}` expected arrays `[rows, ...]`; got {kind} as "
-                f"{place!r}"
-            )
-    counts = {place: len(array) for place, array in flat.items()}
-    if len({*counts.values()}) > 1:
-        raise ValueError(
-            f"`{where}`: `{name}` expected as many rows in each column; got {counts}"
-        )
-    return flat
-
-
 def _writable(env_spec: Any) -> Any:
     """A spec that is written as JSON; None, with a warning, of another."""
     try:
@@ -384,18 +318,15 @@ def _writable(env_spec: Any) -> Any:
 def _rows_of(episode: Any) -> dict[str, Any]:
     """The rows of one episode of Minari."""
     n_rows = len(episode.rewards)
-    terminated = np.asarray(episode.terminations, bool)
-    truncated = np.array(episode.truncations, bool)
-    truncated[-1:] |= ~terminated[-1:]  # some recordings mark no end
     seen = gym_checks.mapped(np.asarray, episode.observations)
-    return {
-        "observations": gym_checks.mapped(lambda x: x[:n_rows], seen),
-        "actions": gym_checks.mapped(np.asarray, episode.actions),
-        "rewards": np.asarray(episode.rewards, np.float32),
-        "terminated": terminated,
-        "truncated": truncated,
-        "next_observations": gym_checks.mapped(lambda x: x[1 : n_rows + 1], seen),
-    }
+    return _row_columns.of_episode(
+        gym_checks.mapped(lambda x: x[:n_rows], seen),
+        gym_checks.mapped(lambda x: x[1 : n_rows + 1], seen),
+        gym_checks.mapped(np.asarray, episode.actions),
+        np.asarray(episode.rewards, np.float32),
+        np.asarray(episode.terminations, bool),
+        np.asarray(episode.truncations, bool),
+    )
 
 
 def _episodes_of(rows: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -412,66 +343,10 @@ def _episodes_of(rows: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         truncated = np.array(part["truncated"])
         truncated[-1] |= not part["terminated"][-1]
         yield {
-            "observations": _joined([part["observations"], last]),
+            "observations": _row_columns.joined([part["observations"], last]),
             "actions": part["actions"],
             "rewards": part["rewards"].tolist(),
             "terminations": part["terminated"].tolist(),
             "truncations": truncated.tolist(),
         }
         start = stop
-
-
-def _joined(parts: list[Any]) -> Any:
-    """Joins nests of arrays along their rows."""
-    first = parts[0]
-    if isinstance(first, dict):
-        return {key: _joined([part[key] for part in parts]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(_joined(list(part)) for part in zip(*parts, strict=True))
-    return np.concatenate(parts)
-
-
-def _flat(nest: Any, place: str = "") -> Iterator[tuple[str, np.ndarray]]:
-    """Arrays of a nest, with their places: a tuple counts its parts by `#0`, `#1`.
-
-    What has a meaning there is written otherwise in keys, see `_escaped`.
-    """
-    front = f"{place}/" if place else ""
-    if isinstance(nest, Mapping):
-        for key, part in nest.items():
-            yield from _flat(part, f"{front}{_escaped(str(key))}")
-    elif isinstance(nest, tuple):
-        for i, part in enumerate(nest):
-            yield from _flat(part, f"{front}#{i}")
-    else:
-        yield place, np.asarray(nest)
-
-
-def _nested(flat: Mapping[str, Any]) -> Any:
-    """The nest that `_flat` took apart."""
-    if set(flat) == {""}:
-        return flat[""]
-    parts: dict[str, dict[str, Any]] = {}
-    for place, array in flat.items():
-        key, _, rest = place.partition("/")
-        parts.setdefault(key, {})[rest] = array
-    found = {key: _nested(part) for key, part in parts.items()}
-    if found and all(key[:1] == "#" for key in found):
-        return tuple(found[f"#{i}"] for i in range(len(found)))
-    return {_unescaped(key): part for key, part in found.items()}
-
-
-def _escaped(key: str) -> str:
-    """A key as part of a place; an empty one is a lone "%"."""
-    for character, written in _WRITTEN.items():
-        key = key.replace(character, written)
-    return key or "%"
-
-
-def _unescaped(part: str) -> str:
-    """The key that `_escaped` wrote."""
-    if part == "%":
-        return ""
-    for character, written in reversed(_WRITTEN.items()):
-        part = part.replace(written, character)
-    return part

@@ -113,7 +113,8 @@ def conservative_q_loss(q_values: TensorLike, actions: TensorLike) -> records.Lo
 
     Args:
         q_values: `[..., A]`, or `[..., A, E]` for several critics, floating.
-        actions: `[...]` integers, the actions of the data.
+        actions: `[...]` integers in [0, A), the actions of the data, as `q_taken` has
+            them.
 
     Returns:
         `LossInfo(loss, extra)`, the loss `[...]` or `[..., E]`; in its shape are
@@ -121,7 +122,8 @@ def conservative_q_loss(q_values: TensorLike, actions: TensorLike) -> records.Lo
         `extra.data_values`: what is pushed up, Q of the data's actions.
 
     Raises:
-        ValueError: if the shape of `actions` is not where that of `q_values` begins.
+        ValueError: if the shape of `actions` is not where that of `q_values` begins, or
+            one, not in a graph, is not in [0, A).
         TypeError: if `actions` are not integers or `q_values` not floating.
 
     Example:

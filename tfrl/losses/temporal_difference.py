@@ -247,15 +247,15 @@ def q_taken(q_values: TensorLike, actions: TensorLike) -> tf.Tensor:
     Args:
         q_values: `[..., A]`, or `[..., A, *more]` with one axis of critics or the
             logits of a value distribution behind the actions; floating.
-        actions: `[...]` integers in [0, A). Others raise on a CPU outside XLA and give
-            arbitrary values elsewhere.
+        actions: `[...]` integers in [0, A). In graphs, others raise on a CPU outside
+            XLA and give arbitrary values elsewhere.
 
     Returns:
         `[...]` or `[..., *more]`; the gradient flows to the values picked.
 
     Raises:
         ValueError: if the shape of `actions` is not where that of `q_values` begins, or
-            no axis is left for the actions.
+            no axis is left for the actions; if one, not in a graph, is not in [0, A).
         TypeError: if `actions` are not integers or `q_values` not floating.
 
     Example:
@@ -271,6 +271,11 @@ def q_taken(q_values: TensorLike, actions: TensorLike) -> tf.Tensor:
     axis = actions.shape.rank
     q_values = operands.leading(where, "q_values", q_values, axes=axis + 1)
     operands.check_beginning(where, "actions", actions, "q_values", q_values)
+    n_actions = q_values.shape[axis]
+    if n_actions is not None and not tf.is_symbolic_tensor(actions):
+        known = actions.numpy()
+        if known.size and not 0 <= known.min() <= known.max() < n_actions:
+            checks.check_within(where, "actions", known, 0, n_actions - 1)
     return tf.gather(q_values, tf.cast(actions, tf.int32), axis=axis, batch_dims=axis)
 
 

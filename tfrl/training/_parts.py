@@ -199,7 +199,7 @@ def _made(
             collector = collection.Collector(envs, plan.n_steps, first)
         source = experiences.source_of(
             *(learned, host, collector, plan.n_envs, seed),
-            as_transitions=_plan.takes_transitions(config),
+            needed=_plan.needed_columns(config),
         )
     rng = np.random.default_rng(streams)
     told = {**given, "experience": experiences.recorded(learned)}

@@ -12,6 +12,7 @@ from tfrl._internal import checks
 from tfrl.agents import agent as agents
 from tfrl.agents import replicated
 from tfrl.agents.multi_agent import independent, self_play
+from tfrl.agents.offline import bc
 from tfrl.agents.on_policy import ppo
 from tfrl.training import _processes, cadence, evaluation
 from tfrl.training import experience as experiences
@@ -325,10 +326,15 @@ def check_read(learned: Any) -> None:
             )
 
 
-def takes_transitions(config: agents.AgentConfig) -> bool:
-    """Whether an agent learns from a data set as from a replay, not as a mapping."""
+def needed_columns(config: agents.AgentConfig) -> tuple[str, ...] | None:
+    """Returns what a mapping must have for an agent to learn from, as far as known.
+
+    None for agents that learn from a data set as from a replay, not as a mapping.
+    """
     asked = _asked(config)
-    return bool(asked) and "batches" not in asked
+    if asked and "batches" not in asked:
+        return None
+    return ("observations", "actions") if isinstance(config, bc.BC) else ()
 
 
 def check_played(where: str, config: agents.AgentConfig, experience: Any) -> None:

@@ -5,14 +5,14 @@ Also what all sources of experience have in common.
 
 import functools
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import allowed_actions, gym_checks
+from tfrl._internal import gym_checks, row_checks
 from tfrl.core import records
 from tfrl.replay.sampling import transitions
 
@@ -66,6 +66,8 @@ class Source:
 class Batches(Source):
     """Batches of recorded rows, shuffled anew for each pass.
 
+    Of fewer rows than a batch they are drawn with replacement.
+
     Args:
         data: nest of arrays `[rows, ...]`; of transitions an agent gets a `Sample`.
         batch_size: rows of a batch.
@@ -85,12 +87,16 @@ class Batches(Source):
         per_pass = self._n_rows // self._size
         picked: list[np.ndarray] = []
         for _ in range(self._count):
-            number, place = divmod(self._n_drawn, per_pass)
-            if not picked or not place:
-                chance = np.random.default_rng([self._seed, number])
-                order = chance.permutation(self._n_rows)
-            start = place * self._size
-            picked.append(order[start : start + self._size])
+            if per_pass:
+                number, place = divmod(self._n_drawn, per_pass)
+                if not picked or not place:
+                    chance = np.random.default_rng([self._seed, number])
+                    order = chance.permutation(self._n_rows)
+                start = place * self._size
+                picked.append(order[start : start + self._size])
+            else:
+                chance = np.random.default_rng([self._seed, self._n_drawn])
+                picked.append(chance.integers(self._n_rows, size=self._size))
             self._n_drawn += 1
         rows = np.stack(picked)
         given = tf.nest.map_structure(lambda x: x.take(rows, 0), self._data)
@@ -106,12 +112,12 @@ class Batches(Source):
         self._n_drawn = int(state)
 
 
-def arrays_of(data: Any, batch_size: int) -> dict[str, Any]:
+def arrays_of(data: Any, least: int) -> dict[str, Any]:
     """Returns a mapping of arrays `[rows, ...]`, all of one length.
 
     Args:
         data: the mapping, or a function that returns it.
-        batch_size: the fewest rows.
+        least: the fewest rows.
 
     Raises:
         TypeError: if it is something else.
@@ -125,29 +131,29 @@ def arrays_of(data: Any, batch_size: int) -> dict[str, Any]:
             raise TypeError(f"{_WHERE} arrays; got a list for {name!r}")
     columns = tf.nest.map_structure(np.asarray, dict(data))
     lengths = {len(x) if x.ndim else 0 for x in tf.nest.flatten(columns)}
-    if len(lengths) != 1 or min(lengths) < batch_size:
+    if len(lengths) != 1 or min(lengths) < least:
         raise ValueError(
-            f"{_WHERE} arrays of one length, of {batch_size} rows at least; got "
+            f"{_WHERE} arrays of one length, of {least} rows at least; got "
             f"{sorted(lengths)}"
         )
     return columns
 
 
-def check_played(
-    columns: Mapping[str, Any], spaces: tuple[gym.Space, gym.Space]
+def check_batches(
+    columns: Mapping[str, Any],
+    spaces: tuple[gym.Space, gym.Space],
+    needed: Collection[str],
 ) -> None:
     """Raises a ValueError unless what was seen and done is finite and of the spaces.
 
     Args:
         columns: arrays `[rows, ...]` by name, with `observations` and `actions` or not.
         spaces: of the observations and the actions of one environment.
+        needed: names of columns without which nothing is learned.
     """
-    for name, space in zip(("observations", "actions"), spaces, strict=True):
-        if name in columns:
-            gym_checks.mapped(functools.partial(_plain, name), columns[name])
-            _check_space(name, columns[name], space)
-    if {"observations", "actions"} <= set(columns):
-        _check_masks(columns, spaces)
+    row_checks.check_names(_WHERE, columns, needed)
+    played = {x: columns[x] for x in ("observations", "actions") if x in columns}
+    row_checks.check_played(_WHERE, played, spaces)
 
 
 def transitions_of(
@@ -165,15 +171,10 @@ def transitions_of(
         ValueError: if one is missing, is of another space or not finite, or the rows do
             not tell where episodes end.
     """
-    missing = [name for name in _COLUMNS if name not in columns]
-    if missing:
-        raise ValueError(f"{_WHERE} {list(_COLUMNS)}; got none of {missing}")
+    row_checks.check_names(_WHERE, columns, _COLUMNS)
     given = {name: columns[name] for name in _COLUMNS}
     given["discounts"] = _discounts_of(columns, gamma)
-    for name, space in zip(("observations", "actions"), spaces, strict=True):
-        _check_space(name, columns[name], space)
-    _check_space("next_observations", columns["next_observations"], spaces[0])
-    _check_masks(columns, spaces)
+    row_checks.check_played(_WHERE, columns, spaces)
     for name in ("rewards", "discounts"):
         if given[name].ndim != 1 or given[name].dtype.kind not in "fiu":
             got = gym_checks.described(given[name])
@@ -181,7 +182,8 @@ def transitions_of(
         if given[name].dtype.kind != "f":
             given[name] = given[name].astype(np.float32)
     for name, nest in given.items():
-        given[name] = gym_checks.mapped(functools.partial(_plain, name), nest)
+        plain = functools.partial(row_checks.as_float32, _WHERE, name)
+        given[name] = gym_checks.mapped(plain, nest)
     discounts = given["discounts"]
     if not np.all((discounts >= 0) & (discounts <= 1)):
         got = f"some in [{discounts.min():g}, {discounts.max():g}]"
@@ -231,60 +233,3 @@ def _discounts_of(columns: Mapping[str, Any], gamma: float) -> np.ndarray:
             got = gym_checks.described(flags[(flags != 0) & (flags != 1)][0])
             raise ValueError(f"{_WHERE} 0 and 1 as {name}; got {got}")
     return gamma * (1.0 - ends["terminated"].astype(np.float32))
-
-
-def _check_space(name: str, nest: Any, space: gym.Space) -> None:
-    """Raises unless rows are of a space: their form, choices and finite bounds."""
-    fault = gym_checks.misfit(
-        space, gym_checks.mapped(lambda x: x[0], nest), form_only=True
-    )
-    if fault is not None:
-        raise ValueError(
-            f"{_WHERE} {name}{fault.place} of the environments' space, {space}: "
-            f"{fault.expected}; got {fault.got}"
-        )
-    leaves = gym_checks.leaves_of(nest)
-    for (_, part), rows in zip(gym_checks.parts_of(space), leaves, strict=True):
-        outside = gym_checks.outside(part, rows)
-        if isinstance(part, gym.spaces.Box) and name == "actions":
-            slack = 1e-5 * (part.high - part.low)  # of a recording in another dtype
-            slack = np.where(np.isfinite(slack), slack, 0.0)
-            outside = (rows < part.low - slack) | (rows > part.high + slack)
-        if outside is not None and np.any(outside):
-            raise ValueError(
-                f"{_WHERE} {name} inside of {part}; got {rows[outside][0]} in row "
-                f"{np.argwhere(outside)[0][0]}"
-            )
-
-
-def _check_masks(
-    columns: Mapping[str, Any], spaces: tuple[gym.Space, gym.Space]
-) -> None:
-    """Raises where the mask in an observation forbids the action of its row."""
-    if not gym_checks.masked_choices(*spaces):
-        return
-    actions, masks = columns["actions"], columns["observations"][gym_checks.MASK]
-    wrong = np.argwhere(allowed_actions.forbidden(spaces[1], actions, masks))
-    if len(wrong):
-        row = wrong[0][0]
-        got = gym_checks.mapped(lambda x: x[row].tolist(), actions)
-        raise ValueError(
-            f"{_WHERE} actions that observations[{gym_checks.MASK!r}] of their row "
-            f"allows; got {got} in row {row}; leave such rows out, or let their masks "
-            "allow what was done"
-        )
-
-
-def _plain(name: str, rows: np.ndarray) -> np.ndarray:
-    """Floats as float32, if all of them are finite in that."""
-    if rows.dtype.kind != "f":
-        return rows
-    with np.errstate(over="ignore"):  # it is told below
-        plain = rows.astype(np.float32, copy=False)
-    bad = np.argwhere(~np.isfinite(plain))
-    if len(bad):
-        got = f"{rows[tuple(bad[0])]} in row {bad[0][0]}"
-        if np.isfinite(rows[tuple(bad[0])]):
-            got += ", too large for float32"
-        raise ValueError(f"{_WHERE} finite {name}; got {got}")
-    return plain

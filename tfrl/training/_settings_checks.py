@@ -28,6 +28,9 @@ def check_data(where: str, name: str, data: Any) -> None:
         if isinstance(data, str | os.PathLike):
             read = f"tfrl.datasets.NpzDataset({os.fspath(data)!r})"
             raise TypeError(f"{error}; read the file by {read}")
+        if isinstance(data, list | tuple) and any(isinstance(x, Mapping) for x in data):
+            made = "tfrl.datasets.rows_from_episodes"
+            raise TypeError(f"{error}; make rows of logged episodes by {made}")
         raise error
 
 

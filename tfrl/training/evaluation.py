@@ -12,7 +12,7 @@ from tfrl.environments import attributes
 from tfrl.environments.compiled import wrappers
 from tfrl.host import stepping
 from tfrl.policies import policy as policies
-from tfrl.training.collecting import collection
+from tfrl.training.collecting import _played_actions, collection
 
 # Some ten times what any known task takes.
 _ENDLESS_STEPS = 1_000_000
@@ -115,10 +115,10 @@ def evaluate(
         acted = acting.act(
             stepper.observations, memory, seed=rng, temperature=temperature
         )
-        seen = collection.Seen(stepper.observations, n_steps)
-        collection.check_actions(where, acted.actions, envs, seen)
+        seen = _played_actions.Seen(stepper.observations, n_steps)
+        actions = _played_actions.checked(where, acted.actions, envs, seen)
         n_steps += 1
-        outcome = stepper.step(acted.actions)
+        outcome = stepper.step(actions)
         ended = outcome.terminated | outcome.truncated
         tally.add(outcome.rewards, ended, outcome.valid, outcome.successes)
         memory = collection.remembered(acted.state, initial, outcome)

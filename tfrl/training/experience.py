@@ -6,7 +6,7 @@ source of each, which holds the state that is saved and resumed.
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,8 @@ class Replayed:
         prior_data: recorded transitions, such as demonstrations, that join the
             collected ones in every minibatch; in the form of `data` of `FromDataset`.
             They are not in the replay: they are never overwritten, and drawn uniformly,
-            as transitions of one step. None for none; the collector "compiled" supports
+            as transitions of one step, with replacement if they are fewer than their
+            share of a minibatch. None for none; the collector "compiled" supports
             nothing else.
         prior_share: share of a minibatch's rows that come from `prior_data`.
         sequence_length: L, for agents that learn from sequences, such as
@@ -452,14 +453,16 @@ def _batches_of(
     host: Any,
     collector: collection.Collector,
     seed: int,
-    as_transitions: bool,
+    needed: Sequence[str] | None,
+    least: int | None = None,
 ) -> _recorded_rows.Batches:
     """A source of a data set that fits what an agent learns from."""
-    data: Any = _recorded_rows.arrays_of(config.data, config.batch_size)
+    least = config.batch_size if least is None else least
+    data: Any = _recorded_rows.arrays_of(config.data, least)
     envs, head = collector.envs, getattr(host.policy, "head", None)
     spaces = envs.single_observation_space, envs.single_action_space
-    if not as_transitions:
-        _recorded_rows.check_played(data, spaces)
+    if needed is not None:
+        _recorded_rows.check_batches(data, spaces, needed)
     else:
         data = _recorded_rows.transitions_of(data, config.gamma, spaces)
         if head is not None:  # of actions, agents learn from the raw ones
@@ -474,7 +477,7 @@ def source_of(
     collector: collection.Collector,
     n_envs: int,
     seed: int,
-    as_transitions: bool = False,
+    needed: Sequence[str] | None = (),
 ) -> _recorded_rows.Source:
     """Returns where what an agent learns from comes from.
 
@@ -484,7 +487,8 @@ def source_of(
         collector: who plays.
         n_envs: environments of all workers.
         seed: of draws.
-        as_transitions: whether the agent learns from a data set as from a replay.
+        needed: names of columns that a data set must have; None for those of
+            transitions, of which the agent learns as from a replay.
 
     Returns:
         A source without anything in it.
@@ -494,7 +498,7 @@ def source_of(
         ValueError: if they do not fit the agent.
     """
     if isinstance(learned, FromDataset):
-        return _batches_of(learned, host, collector, seed, as_transitions)
+        return _batches_of(learned, host, collector, seed, needed)
     if isinstance(learned, Trajectories):
         return Latest()
     if learned.frame_stack is not None:
@@ -502,7 +506,8 @@ def source_of(
     prior = None
     if learned.prior_data is not None:
         try:
-            prior = _batches_of(_of_prior(learned, n_envs), host, collector, seed, True)
+            beside = _of_prior(learned, n_envs)
+            prior = _batches_of(beside, host, collector, seed, None, least=1)
         except (TypeError, ValueError) as error:  # which names what it checks for
             told = str(error).replace(
                 "`FromDataset`: `data`", "`Replayed`: `prior_data`"

@@ -60,6 +60,12 @@ def test_an_update_equals_the_algorithm_written_out(monkeypatch):
     assert info["priorities"].shape == (K, B) and np.all(info["priorities"] >= 0.0)
 
 
+def test_errors_of_critics_do_not_cancel():
+    values = np.stack([np.full((B, M), x, "f") for x in (-2.0, 0.0, 2.0)])
+    _, info = make_agent()._losses(values, None, tf.zeros([B, (M - D) * N]))
+    np.testing.assert_allclose(info["rows"], np.full(B, 4 / 3), rtol=1e-6)
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(
         ValueError, match="`TQC`: `n_dropped` expected less .*25; got 25"

@@ -317,12 +317,24 @@ def test_a_store_without_goals_and_too_long_sequences_are_refused():
     assert Sequences(4).reader(store.steps).reach == 4
 
 
-def test_a_wrong_reward_function_is_reported():
+@pytest.mark.parametrize(
+    ("reward_fn", "match"),
+    [
+        (lambda achieved, _: achieved, r"\[8\] numbers"),
+        (
+            lambda achieved, _: np.full(len(achieved), np.nan),
+            "finite .*; got nan of ac",
+        ),
+        (lambda achieved, _: 1 / np.zeros(len(achieved)), "finite numbers; got inf of"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_a_wrong_reward_function_is_reported(reward_fn, match):
     store, _ = goal_store()
-    replay = UniformReplay(
-        store, Transitions(relabel=Hindsight(lambda a, d: a, 1.0)), seed=0
-    )
-    with pytest.raises(ValueError, match=r"`reward_fn` expected to return \[8\] num"):
+    kind = Transitions(relabel=Hindsight(reward_fn, 1.0))
+    replay = UniformReplay(store, kind, seed=0)
+    match = f"`Hindsight`: `reward_fn` expected to return {match}"
+    with pytest.raises(ValueError, match=match):
         replay.sample(8)
 
 

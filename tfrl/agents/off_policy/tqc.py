@@ -175,9 +175,10 @@ class TQCAgent(sac.SACAgent):
         del features
         each = quantile.quantile_td_loss(tf.transpose(values, [1, 0, 2]), targets).loss
         losses = tf.reduce_mean(each, axis=-1) / self.config.n_quantiles
-        means = tf.reduce_mean(values, axis=[0, 2])
-        errors = tf.abs(tf.reduce_mean(targets, axis=-1) - means)
-        return losses, {"q_value": tf.reduce_mean(means), "rows": errors}
+        means = tf.reduce_mean(values, axis=2)
+        sizes = tf.abs(tf.reduce_mean(targets, axis=-1) - means)
+        rows = tf.reduce_mean(sizes, axis=0)
+        return losses, {"q_value": tf.reduce_mean(means), "rows": rows}
 
     def _raised(self, values: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
         """What the actor is to raise, `[B]`."""

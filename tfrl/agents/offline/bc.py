@@ -189,9 +189,9 @@ class BCAgent(pytree.PyTreeNode):
         Args:
             batch: mapping or record with `observations`, a nest of `[B, *shape]`, and
                 `actions`, `[B, ...]`, as the environment takes them; anything else in
-                it is ignored. With another axis K in front of both, it is K
-                minibatches, for a gradient step each. Keep K and B, since each new size
-                is compiled anew.
+                it is ignored, `weights` too. With another axis K in front of both, it
+                is K minibatches, for a gradient step each. Keep K and B, since each new
+                size is compiled anew.
             progress: what a scheduled learning rate follows; the one in context if
                 None.
 

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, draws
-from tfrl.agents import advantages, agent, replicated, train_state
+from tfrl.agents import _raw_actions, advantages, agent, replicated, train_state
 from tfrl.agents.on_policy import _settings
 from tfrl.core import pytree, random, records
 from tfrl.losses import policy as policy_losses
@@ -53,7 +53,8 @@ class OnPolicyAgent(pytree.PyTreeNode):
         it was.
 
         Args:
-            trajectory: `[T, N]`; keep T and N, since each new size is compiled anew.
+            trajectory: `[T, N]`, of which actions are the raw ones of the policy's
+                head; keep T and N, since each new size is compiled anew.
             progress: what scheduled hyper-parameters follow; the one in context if
                 None.
 
@@ -62,10 +63,11 @@ class OnPolicyAgent(pytree.PyTreeNode):
             taken, and the settings of this update that follow a schedule.
 
         Raises:
-            TypeError: if `trajectory` is not one.
+            TypeError: if `trajectory` is not one, or choices are no integers.
             ValueError: if the rows of a gradient step do not divide T * N, or the
                 replicas cannot share them evenly; if what the policy remembered, or a
-                required log-probability, is missing.
+                required log-probability, is missing; if an action is none of the
+                choices 0, 1, ... that there are (of arrays on the host).
         """
         config, policy = self.config, self.policy
         trajectory = self._given(f"{type(config).__name__}.update", trajectory)
@@ -89,6 +91,7 @@ class OnPolicyAgent(pytree.PyTreeNode):
         checks.check_type(where, "trajectory", trajectory, records.Trajectory, expected)
         n_steps, n_envs = trajectory.rewards.shape
         _settings.check_rows(where, self.config, n_steps, n_envs, "trajectory")
+        _raw_actions.check(where, "trajectory", self.policy.head, trajectory.actions)
         # What others recorded and nobody reads would be compiled anew.
         kept: dict[str, Any] = {"log_probs": (), "states": ()}
         asked: dict[str, tuple[int, ...]] = {}
@@ -113,13 +116,12 @@ class OnPolicyAgent(pytree.PyTreeNode):
         outputs: advantages.Outputs | None,
     ) -> advantages.Experience:
         """What is learned from a trajectory, its rewards scaled."""
-        config = self.config
         return advantages.estimate_advantages(
             self.policy,
             trajectory,
             rewards,
-            gamma=config.gamma,
-            lambda_=config.lambda_,
+            gamma=self.config.gamma,
+            lambda_=self.config.lambda_,
             outputs=outputs,
         )
 

@@ -61,8 +61,8 @@ class Hindsight:
 
     Args:
         reward_fn: function of achieved goals and desired goals, both
-            `[n, *goal_shape]`, that returns rewards `[n]`. The achieved goal is that of
-            the observation after the step.
+            `[n, *goal_shape]`, that returns finite rewards `[n]`. The achieved goal is
+            that of the observation after the step.
         ratio: probability in [0, 1]; for k relabelled samples per original one it is k
             / (k + 1).
         strategy: "future", "episode" or "final".
@@ -204,6 +204,13 @@ class _Goals:
                 f"`Hindsight`: `reward_fn` expected to return {list(rows.shape)} "
                 f"numbers; got {rewards.dtype} of shape {list(rewards.shape)}; compute "
                 "a reward for each row"
+            )
+        if not np.isfinite(rewards).all():
+            row = np.argmin(np.isfinite(rewards))
+            raise ValueError(
+                "`Hindsight`: `reward_fn` expected to return finite numbers; got "
+                f"{rewards[row]} of achieved goal {achieved[row]} and desired goal "
+                f"{goals[row]}; return a finite reward"
             )
         return rewards
 

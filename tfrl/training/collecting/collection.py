@@ -2,9 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
@@ -14,6 +13,7 @@ from tfrl.core import records
 from tfrl.environments import snapshots
 from tfrl.host import stepping
 from tfrl.policies import policy as policies
+from tfrl.training.collecting import _played_actions
 
 
 class Collector:
@@ -202,10 +202,14 @@ class Collector:
             )
             if not t or is_function:
                 counts = ~self._resetting
-                seen = Seen(self.observations, t)
-                check_actions(
+                seen = _played_actions.Seen(self.observations, t)
+                actions = _played_actions.checked(
                     "Collector.collect", acted.actions, self.envs, seen, counts=counts
                 )
+                if is_function:
+                    same = acted.raw_actions is acted.actions
+                    raw = actions if same else acted.raw_actions
+                    acted = acted._replace(actions=actions, raw_actions=raw)
             # Before the step, which may overwrite what an environment has shown.
             rows.write_choice(t, self.observations, acted, memory)
             outcome = self._stepper.step(acted.actions)
@@ -333,69 +337,6 @@ def remembered(state: Any, initial: Any, outcome: Any) -> Any:
     return tf.nest.map_structure(
         lambda last, first: stepping.kept(last, first, outcome), state, initial
     )
-
-
-class Seen(NamedTuple):
-    """Observations that actions are chosen for, to be named in a message.
-
-    Attributes:
-        observations: nest of `[N, *shape]`.
-        step: how many were played before.
-    """
-
-    observations: Any
-    step: int
-
-
-def check_actions(
-    where: str,
-    actions: Any,
-    envs: VectorEnv,
-    seen: Seen,
-    space: Any = None,
-    counts: np.ndarray | slice = slice(None),
-) -> None:
-    """Raises a ValueError unless there is an action for each environment.
-
-    It is to be finite, and one of those that there are to choose from.
-
-    Args:
-        where: the asking function, for the message.
-        actions: what a policy returned for all environments.
-        envs: the environments.
-        seen: which is looked at first where actions are not finite.
-        space: of a part of the actions; that of all by default.
-        counts: `[N]` bool, where it makes a difference what is done.
-    """
-    space = envs.single_action_space if space is None else space
-    fault = f"`{where}`: `policy` expected to return"
-    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
-        for key in space if isinstance(space, gym.spaces.Dict) else range(len(space)):
-            try:
-                part = actions[key]
-            except (KeyError, IndexError, TypeError) as error:
-                raise ValueError(
-                    f"{fault} actions with a part {key!r} for {space}; got {actions!r}"
-                ) from error
-            check_actions(where, part, envs, seen, space[key], counts)
-    elif space.shape is not None:
-        shape = (envs.num_envs, *space.shape)
-        if np.shape(actions) != shape:
-            raise ValueError(
-                f"{fault} actions of shape {[*shape]} for {space}; got "
-                f"{[*np.shape(actions)]}; return one for each environment"
-            )
-        numbers = np.asarray(actions)[counts]
-        if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-            rows = gym_checks.mapped(lambda x: np.asarray(x)[None], seen.observations)
-            gym_checks.check_numbers(where, "observations", rows, np.float32, seen.step)
-            raise ValueError(f"{fault} actions that are finite numbers; got {actions}")
-        impossible = gym_checks.outside(space, numbers)
-        if impossible is not None and numbers.dtype.kind == "f":
-            impossible |= numbers % 1 != 0
-        if impossible is not None and impossible.any():
-            odd = numbers[impossible][0]
-            raise ValueError(f"{fault} actions of {space}; got {odd} among them")
 
 
 def of_one(policy: Any, seed: Any = None) -> Callable[[Any], Any]:

@@ -9,8 +9,9 @@ from gymnasium.vector.utils import batch_space
 
 from tfrl._internal import allowed_actions, checks, gym_checks
 from tfrl.policies import policy as policies
-from tfrl.training.collecting import collection
+from tfrl.training.collecting import _played_actions, collection
 
+_WHERE = "record_transitions"
 _COLUMNS = (
     *("observations", "actions", "rewards"),
     *("terminated", "truncated", "next_observations"),
@@ -31,8 +32,8 @@ def record_transitions(
 
     Args:
         policy: a `tfrl.policies.Policy`, a function from observations `[N, *shape]` to
-            actions, or None for actions uniform in their space, or among those that
-            an `"action_mask"` in the observations allows.
+            actions (arrays or lists), or None for actions uniform in their space, or
+            among those that an `"action_mask"` in the observations allows.
         envs: vector environment of N; it is reset. Each plays a share of the steps, so
             with few steps and long episodes, many environments show only the beginning.
         n_steps: number of transitions. Environments play until there are that many;
@@ -47,12 +48,13 @@ def record_transitions(
         Nests of arrays `[n_steps, ...]`: `observations`, `actions` as environments take
         them, `rewards`, `terminated`, `truncated` and `next_observations`, at an
         episode's end its last observation. Episodes still running at the end count as
-        truncated.
+        truncated. Actions of a function stay as they were played, also beyond bounds to
+        which an environment clips them; learners take them once you have clipped them.
 
     Raises:
         TypeError: if an argument is of another type.
-        ValueError: if `epsilon` or `n_steps` is out of range, or an environment returns
-            what it should not.
+        ValueError: if `epsilon` or `n_steps` is out of range, or an environment or a
+            function returns what it should not.
 
     Example:
         >>> envs = tfrl.environments.make_vec("CartPole-v1", 2)
@@ -60,12 +62,11 @@ def record_transitions(
         >>> rows["observations"].shape, bool(rows["truncated"][-1])
         ((9, 4), True)
     """
-    where = "record_transitions"
-    checks.check_whole_number(where, "n_steps", n_steps, low=1)
-    seed = checks.check_whole_number(where, "seed", seed, low=0)
-    checks.check_within(where, "epsilon", epsilon, 0.0, 1.0)
+    checks.check_whole_number(_WHERE, "n_steps", n_steps, low=1)
+    seed = checks.check_whole_number(_WHERE, "seed", seed, low=0)
+    checks.check_within(_WHERE, "epsilon", epsilon, 0.0, 1.0)
     if policy is not None:
-        policy = policies.as_policy(where, "policy", policy)
+        policy = policies.as_policy(_WHERE, "policy", policy)
     acting = _Explored(policy, envs, epsilon if policy is not None else 1.0, seed)
     collector = collection.Collector(envs, n_steps, seed)
     chance, parts = np.random.default_rng([seed, 1]), []
@@ -101,7 +102,8 @@ class _Explored:
     """
 
     def __init__(self, policy: Any, envs: VectorEnv, epsilon: float, seed: int) -> None:
-        self._policy, self._epsilon = policy, epsilon
+        self._policy, self._epsilon, self._n_steps = policy, epsilon, 0
+        self._envs = envs
         self._single, seen = envs.single_action_space, envs.single_observation_space
         self._is_masked = bool(gym_checks.masked_choices(seen, self._single))
         self._space = batch_space(self._single, envs.num_envs)
@@ -117,7 +119,12 @@ class _Explored:
             drawn = self._drawn(observations)
             return policies.Acted(drawn, drawn, None, state)
         acted = self._policy.act(observations, state, **options)
-        actions = tf.nest.map_structure(np.asarray, acted.actions)
+        actions = acted.actions
+        if isinstance(self._policy, policies.FunctionPolicy):
+            seen = _played_actions.Seen(observations, self._n_steps)
+            actions = _played_actions.checked(_WHERE, actions, self._envs, seen)
+        actions = tf.nest.map_structure(np.asarray, actions)
+        self._n_steps += 1
         if self._epsilon:
             drawn = self._drawn(observations)
             n_envs = len(tf.nest.flatten(actions)[0])
