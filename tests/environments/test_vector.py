@@ -1,6 +1,8 @@
 """Tests of `tfrl.environments.vector`."""
 
 import functools
+import os
+import signal
 import subprocess
 import sys
 
@@ -50,6 +52,10 @@ def test_async_plays_as_sync_does():
     for vectorization in ("sync", "async"):
         envs = vector.make_vec("CartPole-v1", 2, vectorization)
         assert stepping.autoreset_mode(envs) == AutoresetMode.DISABLED
+        # A terminal sends them to all processes; the first one decides.
+        for process in getattr(envs.unwrapped, "processes", ()):
+            os.kill(process.pid, signal.SIGINT)
+            os.kill(process.pid, signal.SIGHUP)
         played.append(play(envs, 40))
         envs.close()
     np.testing.assert_array_equal(*played)

@@ -52,6 +52,31 @@ def test_frames_are_those_of_gymnasium_with_the_axis_last():
         np.testing.assert_array_equal(mine, [frame.ravel() for frame in play(plain)])
 
 
+@pytest.mark.parametrize(
+    ("shape", "stacked"),
+    [
+        ((3, 40, 48), (6, 40, 48)),
+        ((2, 3, 40, 40), (4, 3, 40, 40)),
+        ((40, 48, 3), (40, 48, 6)),
+        ((4, 40, 40, 3), (4, 40, 40, 6)),
+        ((4, 7, 12), (4, 7, 24)),  # too small to tell
+    ],
+)
+def test_frames_of_images_are_channels(shape, stacked):
+    class Seen(Counting):
+        observation_space = spaces.Box(0, 255, shape, np.uint8)
+
+        def shown(self):
+            return np.full(shape, self.t, np.uint8)
+
+    env = wrappers.StackChannels(Seen(), 2)
+    env.reset()
+    seen = env.step(0)[0]
+    assert seen.shape == env.observation_space.shape == stacked
+    halves = np.split(seen, 2, axis=int(np.argmax(np.not_equal(stacked, shape))))
+    assert [np.unique(half).tolist() for half in halves] == [[0], [1]]
+
+
 def test_frames_are_copies():
     shared = np.zeros(2, np.float32)
 

@@ -4,13 +4,16 @@ import copy
 import gc
 import os
 import signal
+import threading
+import time
 import weakref
 from fractions import Fraction
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import SyncVectorEnv
+from faulty_envs import odd
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from toy_envs import LAYOUTS, MODES, Walk, act, vector
 
 from tfrl._internal import gym_checks
@@ -341,6 +344,66 @@ def test_a_killed_worker_is_told_in_a_line():
             for _ in range(100):
                 playing.step(np.zeros(2, int))
     finally:
+        envs.close()
+    assert not any(process.is_alive() for process in processes)
+
+
+def fall(*_):
+    raise AttributeError("'str' object has no attribute 'items', say I")
+
+
+def in_processes(step):
+    """A vector whose second environment returns something else."""
+    made = [odd(), odd(step=step)]
+    return AsyncVectorEnv(made, context="spawn", autoreset_mode=MODES[1])
+
+
+PLACE = r" from environment 1 \(AsyncVectorEnv\) at step 1"
+ANSWERS = {
+    "info": (
+        lambda env, o, r, t, u, i: (o, r, t, u, None),
+        f"{TUPLE}an info that is no dict.*{PLACE}",
+    ),
+    "shape": (
+        lambda env, o, *rest: (np.tile(o, 2), *rest),
+        rf"observations as `observation_space` says; got .* shape \(4,\).*{PLACE}",
+    ),
+    "ragged": (
+        lambda env, o, r, t, u, i: (o, r, t, u, {"at": np.zeros(2)}),
+        rf"infos whose values keep kind and shape, .* with a sequence.*{PLACE}",
+    ),
+    "its own": (fall, "^'str' object has no attribute 'items', say I$"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*ERROR")  # Gymnasium shows what a process raised
+@pytest.mark.parametrize("fault", ANSWERS)
+def test_processes_that_break_the_rules(fault):
+    change, message = ANSWERS[fault]
+    envs = in_processes(change)
+    processes = envs.processes
+    try:
+        playing = stepping.Stepper(envs, 0)
+        expected = AttributeError if fault == "its own" else ValueError
+        with pytest.raises(expected, match=message):
+            playing.step(np.zeros((2, 1), np.float32))
+    finally:
+        envs.close()
+    assert not any(process.is_alive() for process in processes)
+
+
+def test_a_step_that_does_not_return_is_broken_off():
+    envs = in_processes(lambda *_: time.sleep(1000))
+    processes, here = envs.processes, threading.get_ident()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.3, signal.pthread_kill, (here, signal.SIGINT))
+    try:
+        playing = stepping.Stepper(envs, 0)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            playing.step(np.zeros((2, 1), np.float32))
+    finally:
+        signal.signal(signal.SIGINT, before)
         envs.close()
     assert not any(process.is_alive() for process in processes)
 

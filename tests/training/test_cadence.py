@@ -28,6 +28,8 @@ def test_some_intervals_may_be_none():
         cadence.Intervals(log_epochs=0)
     with pytest.raises(TypeError, match="`Intervals`: `eval_episodes` expected an int"):
         cadence.Intervals(eval_episodes=1.5)
+    with pytest.raises(ValueError, match="got 0; take 1, and limit what has no end"):
+        cadence.Intervals(eval_episodes=0)
     numbers = {*dataclasses.asdict(cadence.Intervals())} - {"eval_epochs"}
     for name in numbers:
         with pytest.raises(TypeError, match=f"`Intervals`: `{name}` expected an int"):

@@ -192,7 +192,8 @@ def test_what_cannot_be_kept_is_told_and_all_else_is_kept(tmp_path, capsys):
         acted = run.policy.act(np.zeros([2, 4], np.float32))
         assert acted.actions.shape == (2,)
         with pytest.raises(
-            ValueError, match=r"whose `make_envs` could be kept; got fu"
+            ValueError,
+            match=r"whose `make_envs` could be kept; got fu.* by `tfrl.training.eval",
         ):
             run.evaluate(1)
     with saved_run.SavedRun(made()) as run:

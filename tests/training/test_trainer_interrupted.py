@@ -105,11 +105,12 @@ class Falls(gym.Wrapper):
     """An environment that breaks once, in the middle of an epoch."""
 
     left = 5 * 16 + 3
+    error = ArithmeticError("it fell")
 
     def step(self, action):
         self.left -= 1
         if self.left == 0:
-            raise ArithmeticError("it fell")
+            raise self.error
         return super().step(action)
 
 
@@ -133,6 +134,28 @@ def test_an_environment_that_raises_costs_one_epoch_and_its_episodes(tmp_path):
         with pytest.warns(UserWarning, match="new episodes: .* an environment had fa"):
             second.run(quiet=True)
         assert second.epoch == 7
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_an_environment_that_exits_costs_no_more(tmp_path, error, monkeypatch):
+    monkeypatch.setattr(Falls, "error", error)
+    with build(tmp_path, make_envs=falling, intervals=RARELY) as running:
+        with pytest.raises(type(error)):
+            running.run(quiet=True)
+    assert checkpoints.latest_step(tmp_path) == 5 * 32
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_second_signal_saves_nothing(is_asked):
+    saved = []
+    asked = lambda: is_asked  # noqa: E731
+    for error in (KeyboardInterrupt, SystemExit, KeyError):
+        saving = _processes.saving_if_it_fails(
+            lambda: saved.append(1), lambda: True, asked
+        )
+        with pytest.raises(error), saving:
+            raise error
+    assert len(saved) == (1 if is_asked else 3)
 
 
 def test_the_first_error_is_told_where_nothing_can_be_saved(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 Nests are dicts and tuples, as Gymnasium makes them, in the order of `tf.nest`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,9 @@ ARRAYS = spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 
 # The part of a Dict observation that says which options are allowed.
 MASK = "action_mask"
+
+# The least height and width of images: three convolutions leave one pixel of it.
+LEAST_PIXELS = 36
 
 
 class Misfit(NamedTuple):
@@ -218,6 +221,37 @@ def option_counts(space: spaces.Space) -> list[int]:
         case spaces.Dict() | spaces.Tuple():
             return [n for _, part in parts_of(space) for n in option_counts(part)]
     return []
+
+
+def height_axis(shape: Sequence[int]) -> int | None:
+    """Returns the axis of an image's height, None if it cannot be told.
+
+    Height and width are two neighbours, each longer than all other axes.
+
+    Args:
+        shape: of an image, or of a stack of them.
+    """
+    for axis in range(len(shape) - 1):
+        others = [*shape[:axis], *shape[axis + 2 :]]
+        if min(shape[axis : axis + 2]) > max(others, default=0):
+            return axis
+    return None
+
+
+def stacking_axis(space: spaces.Box) -> int:
+    """Returns the axis, from the end, along which frames are stacked as channels.
+
+    It is the last one, but the first one of images whose last one is their width.
+
+    Args:
+        space: of a frame, of one axis at least.
+    """
+    shape, axis = space.shape, None
+    if space.dtype == np.uint8 and len(shape) in (3, 4):
+        axis = height_axis(shape)
+    if axis is None or min(shape[axis : axis + 2]) < LEAST_PIXELS:
+        return -1
+    return -len(shape) if axis == len(shape) - 2 else -1
 
 
 def masked_choices(observations: spaces.Space, actions: spaces.Space) -> list[int]:

@@ -163,9 +163,16 @@ def _space(where: str, seen: spaces.Space, actions: spaces.Space) -> spaces.Dict
 def _joined(where: str, seen: Any, mask: Any, shape: tuple[int, ...]) -> dict[str, Any]:
     allowed = np.asarray(mask)
     if allowed.shape != shape or allowed.dtype.kind not in "biuf":
+        got = f"{mask!r:.80}"
+        if allowed.shape == () and allowed.item() is None:
+            got = (
+                "None, as the environment reports no masks; report them there (what is "
+                "no vector may by a method `action_masks()`), or leave out this "
+                "wrapper, or `action_masks=True` of `make_vec`"
+            )
         raise ValueError(
             f"`{where}`: `env` expected a mask of shape {[*shape]} in "
-            f"info[{_MASK!r}], one for each option; got {mask!r:.80}"
+            f"info[{_MASK!r}], one for each option; got {got}"
         )
     parts = seen if isinstance(seen, dict) else {"observation": seen}
     return {_MASK: (allowed != 0).astype(np.int8), **parts}

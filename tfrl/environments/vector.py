@@ -2,14 +2,15 @@
 
 import functools
 import importlib
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv, async_vector_env
 
-from tfrl._internal import arguments
+from tfrl._internal import arguments, end_signals
 from tfrl.environments import action_masks as masks
 from tfrl.environments import envpool_vector, parallel_vector
 
@@ -43,7 +44,8 @@ def make_vec(
     `step` always returns the true last observation of an episode.
 
     The processes of `"async"` are spawned: they import the main script anew, which
-    must therefore do its work under `if __name__ == "__main__":`.
+    must therefore do its work under `if __name__ == "__main__":`. They ignore Ctrl-C,
+    which a terminal sends to them too: the main process ends them.
 
     Args:
         env_id: a registered Gymnasium id such as `"CartPole-v1"`, after the module that
@@ -155,7 +157,7 @@ def _of_gymnasium(
         vector_kwargs["autoreset_mode"] = AutoresetMode.DISABLED
     if vectorization == "async":
         # Forking a process in which TensorFlow runs its threads can deadlock.
-        vector_kwargs["context"] = "spawn"
+        vector_kwargs |= {"context": "spawn", "worker": _play_in_a_process}
     try:
         return gym.make_vec(
             env_id,
@@ -178,6 +180,16 @@ def _of_gymnasium(
             "that is of the main script, its work is to be done under `if __name__ == "
             '"__main__":`, as each process imports it'
         ) from error
+
+
+def _play_in_a_process(*given: Any) -> None:
+    """Does what Gymnasium's processes do, until the one that started them ends them.
+
+    A terminal sends Ctrl-C to all; a run ends the current epoch first.
+    """
+    for number in (signal.SIGINT, *end_signals.hangups()):
+        signal.signal(number, signal.SIG_IGN)
+    async_vector_env._async_worker(*given)
 
 
 def _spec(env_id: str) -> EnvSpec:

@@ -17,14 +17,16 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from tfrl._internal import arguments
+from tfrl._internal import arguments, gym_checks
 
 
 class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
-    """Shows the last frames side by side along the last axis, as Keras convolves them.
+    """Shows the last frames side by side along the channels, as networks convolve them.
 
     `[H, W, C]` becomes `[H, W, C * n_frames]`, oldest first; a vector `[D]` becomes
-    `[D * n_frames]`. At the start of an episode its first frame fills the earlier
+    `[D * n_frames]`. Images of uint8 whose last axis is their width, as `SpaceEncoder`
+    tells it by the two long axes, are stacked along the first: `[C, H, W]` becomes
+    `[C * n_frames, H, W]`. At the start of an episode its first frame fills the earlier
     places. Agents here also convolve the stacks of
     `gymnasium.wrappers.FrameStackObservation`, `[n_frames, H, W]` and
     `[n_frames, H, W, C]`; Keras networks do not.
@@ -57,8 +59,9 @@ class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
             )
         RecordConstructorArgs.__init__(self, n_frames=n_frames)
         super().__init__(env)
+        self._axis = gym_checks.stacking_axis(space)
         low, high = (
-            np.concatenate([bound] * n_frames, axis=-1)
+            np.concatenate([bound] * n_frames, axis=self._axis)
             for bound in (space.low, space.high)
         )
         self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
@@ -75,7 +78,7 @@ class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
         """Adds a frame and returns the stack, a new array."""
         self._frames.append(np.array(observation))
         missing = [self._frames[0]] * ((self._frames.maxlen or 0) - len(self._frames))
-        return np.concatenate([*missing, *self._frames], axis=-1)
+        return np.concatenate([*missing, *self._frames], axis=self._axis)
 
 
 class PartialObservation(gym.ObservationWrapper, RecordConstructorArgs):

@@ -18,11 +18,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, gym_checks
 from tfrl.stats import moments
-
-LEAST_PIXELS = 36  # of which three convolutions leave one
-
 
 _DTYPES = {"flat": "float32", "image": "uint8", "one_hot": "int64"}
 
@@ -357,25 +354,20 @@ def ensured(where: str, kind: list[Any], leaf: Any) -> Any:
 
 
 def _image(shape: list[int], place: str) -> list[Any]:
-    axes = range(len(shape) - 1)
-    found = [i for i in axes if min(shape[i : i + 2]) > max(_without(shape, i))]
-    if not found:
+    height = gym_checks.height_axis(shape)
+    if height is None:
         raise ValueError(
             f"{place} must show which axes of its images are height and width: two "
             f"neighbours, each longer than all other axes; got {shape}; stack frames "
             "by `tfrl.environments.StackChannels`, resize or transpose images by a "
             "wrapper, or give them as floats to have them flattened"
         )
-    (height,) = found
-    if min(shape[height : height + 2]) < LEAST_PIXELS:
+    least = gym_checks.LEAST_PIXELS
+    if min(shape[height : height + 2]) < least:
         raise ValueError(
-            f"{place} must have images of {LEAST_PIXELS}x{LEAST_PIXELS} pixels at "
+            f"{place} must have images of {least}x{least} pixels at "
             f"least; got {shape}; resize them by a wrapper, or give them as floats to "
             "have them flattened"
         )
     last = height == 0 and len(shape) == 3
     return ["image", shape] if last else ["image", shape, height]
-
-
-def _without(shape: list[int], height: int) -> list[int]:
-    return shape[:height] + shape[height + 2 :]

@@ -27,19 +27,23 @@ _LOST = (
 
 @contextlib.contextmanager
 def saving_if_it_fails(
-    save: Callable[[], None], is_whole: Callable[[], bool]
+    save: Callable[[], None],
+    is_whole: Callable[[], bool],
+    is_asked_to_end: Callable[[], bool],
 ) -> Iterator[None]:
-    """Keeps what a run has learned where an error ends it.
+    """Keeps what a run has learned where an error, or `sys.exit`, ends it.
 
     Args:
         save: what keeps it.
         is_whole: whether there is something to keep: not in the middle of an update.
             Where a process of the environments is lost, there always is.
+        is_asked_to_end: whether a signal came, of which a second one ends at once.
     """
     try:
         yield
-    except Exception as error:
-        if isinstance(error, ConnectionError) or is_whole():
+    except BaseException as error:
+        is_at_once = not isinstance(error, Exception) and is_asked_to_end()
+        if not is_at_once and (isinstance(error, ConnectionError) or is_whole()):
             try:
                 save()
             except Exception as another:  # which is not to hide the first

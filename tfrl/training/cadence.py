@@ -39,7 +39,8 @@ class Intervals:
         log_epochs: epochs between rows of `metrics.csv`. A row has the info of the
             update in its own epoch, not of those before it.
         eval_epochs: epochs between evaluations; None for only the final one.
-        eval_episodes: greedy episodes per evaluation.
+        eval_episodes: greedy episodes per evaluation, at least 1, as a run ends with
+            one. Tasks that have no end need a time limit, see `make_vec`.
         checkpoint_epochs: epochs between checkpoints.
         checkpoints_kept: number of newest checkpoints that stay on disk.
 
@@ -55,6 +56,12 @@ class Intervals:
     checkpoints_kept: int = 3
 
     def __post_init__(self) -> None:
+        if self.eval_episodes == 0:
+            raise ValueError(
+                "`Intervals`: `eval_episodes` expected an int of at least 1, as each "
+                "run ends with an evaluation; got 0; take 1, and limit what has no "
+                "end, as by `max_episode_steps` of `make_vec`"
+            )
         for name, value in dataclasses.asdict(self).items():
             if value is not None or name != "eval_epochs":
                 checks.check_whole_number("Intervals", name, value, low=1)

@@ -456,6 +456,8 @@ class _RecordedRun:
         lost = self._record.lost
         for place in [x for x in lost if x.startswith(name)]:
             how = "open it by `SavedRun` of a `Trainer` made with the same arguments"
+            if name == "make_envs":
+                how += ", or evaluate its `policy` by `tfrl.training.evaluate`"
             if self._record.made_by == "FitTrainer":
                 how = "make its agent, load it by `tfrl.saving.Checkpointer(directory, "
                 how += "agent=agent).load()`, and go on with that of the `Checkpointer`"

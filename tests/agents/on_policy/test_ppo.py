@@ -14,7 +14,7 @@ from agent_examples import (
     two_replicas,
 )
 
-from tfrl.agents import replicated
+from tfrl.agents import advantages, replicated
 from tfrl.agents.on_policy import _on_policy, impala, ppo
 from tfrl.core import records
 from tfrl.schedules import progress
@@ -398,6 +398,15 @@ def test_own_trajectories_are_corrected_by_nothing():
         np.testing.assert_allclose(params_of(other)[name], value, atol=1e-5)
     for name, value in info.items():
         assert float(value) == pytest.approx(float(known[name]), abs=1e-5), name
+
+
+def test_the_clip_fraction_counts_ratios_whichever_way_the_gain():
+    ratios, gains = tf.constant([1.25, 1.25, 0.75, 0.75, 1.1]), [1.0, -1, 1, -1, 1]
+    rows = advantages.Experience((), (), *[tf.zeros(5)] * 5)
+    rows = rows._replace(advantages=tf.constant(gains))
+    given = tf.math.log(ratios), rows, {"clip": 0.2}
+    _, measured = make_agent()._policy_losses(*given)
+    assert measured["clip_fraction"].numpy().tolist() == [1, 1, 1, 1, 0]
 
 
 @pytest.mark.slow

@@ -114,6 +114,26 @@ def test_frame_stack_begins_anew_with_each_episode():
             assert steps[t].observations[i].numpy()[::2].tolist() == frames[i]
 
 
+class Shown(Hops):
+    """Shows where it is by an image whose channels come first."""
+
+    observation_space = gym.spaces.Box(0, 255, (3, 40, 40), np.uint8)
+
+    def _seen(self, state):
+        pixels = tf.ones([1, 3, 40, 40]) * state[:, None, None, None]
+        return tf.cast(pixels, tf.uint8)
+
+
+def test_frames_of_images_are_channels():
+    env = wrappers.FrameStack(Shown(), 2)
+    first, (step,), _, _ = play(env, n_steps=1, mode="eager")
+    assert first.shape[1:] == env.observation_space.shape == (6, 40, 40)
+    stack, place = step.observations.numpy(), step.state.env.numpy()
+    np.testing.assert_array_equal(stack[:, :3], first[:, 3:])
+    assert (stack[:, 3:] == place[:, None, None, None]).all()
+    np.testing.assert_array_equal(stack, step.final_observations)
+
+
 def test_statistics_of_episodes():
     inside = wrappers.AutoReset(wrappers.TimeLimit(Hops(), 4))
     env = wrappers.NormalizeRewards(wrappers.EpisodeStatistics(inside), 0.9)

@@ -219,4 +219,10 @@ class PPOAgent(_on_policy.OnPolicyAgent):
         loss, extra = policy_losses.ppo_clip_loss(
             log_probs, rows.log_probs, rows.advantages, hyper["clip"]
         )
-        return loss, {"approx_kl": extra.approx_kl, "clip_fraction": extra.clipped}
+        # As others count it, whether or not the gradient is cut; see `extra.clipped`.
+        dtype = extra.ratios.dtype
+        beyond = tf.abs(extra.ratios - 1) > tf.cast(hyper["clip"], dtype)
+        return loss, {
+            "approx_kl": extra.approx_kl,
+            "clip_fraction": tf.cast(beyond, dtype),
+        }

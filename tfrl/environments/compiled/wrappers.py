@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
-from tfrl._internal import arguments, checks
+from tfrl._internal import arguments, checks, gym_checks
 from tfrl.environments.compiled import protocol
 from tfrl.stats import moments
 
@@ -134,9 +134,10 @@ class TimeLimit(Wrapper):
 
 
 class FrameStack(Wrapper):
-    """Shows the last `n` observations side by side along the last axis, oldest first.
+    """Shows the last `n` observations side by side along the channels, oldest first.
 
-    `[H, W, C]` becomes `[H, W, C * n]`, a vector `[D]` becomes `[D * n]`, as in
+    `[H, W, C]` becomes `[H, W, C * n]`, a vector `[D]` becomes `[D * n]`, and an image
+    of uint8 `[C, H, W]` becomes `[C * n, H, W]`, as in
     `tfrl.environments.StackChannels`. At the start of an episode its first observation
     fills the earlier places.
 
@@ -165,14 +166,17 @@ class FrameStack(Wrapper):
                 f"`{where}`: `env` expected observations of at least one axis; got "
                 "scalars"
             )
-        low, high = (np.concatenate([x] * n, -1) for x in (space.low, space.high))
+        self._axis = gym_checks.stacking_axis(space)
+        bounds = space.low, space.high
+        low, high = (np.concatenate([x] * n, self._axis) for x in bounds)
         self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
-        self._size = space.shape[-1]
+        size = space.shape[self._axis]
+        self._sizes = size, size * (n - 1)
 
     def initial(self, noise: tf.Tensor) -> tuple[Any, Any]:
         """Begins an episode in every copy, see `CompiledEnv.initial`."""
         state, observations = self.env.initial(noise)
-        stack = tf.concat([observations] * self.n, -1)
+        stack = tf.concat([observations] * self.n, self._axis)
         return WrappedState(state, stack), stack
 
     def step(
@@ -180,12 +184,12 @@ class FrameStack(Wrapper):
     ) -> protocol.CompiledStep:
         """Steps every copy, see `CompiledEnv.step`."""
         step = self.env.step(state.env, actions, noise)
-        known = state.own[..., self._size :]
-        stack = tf.concat([known, step.observations], -1)
+        known = tf.split(state.own, self._sizes, self._axis)[1]
+        stack = tf.concat([known, step.observations], self._axis)
         return step._replace(
             state=WrappedState(step.state, stack),
             observations=stack,
-            final_observations=tf.concat([known, step.final_observations], -1),
+            final_observations=tf.concat([known, step.final_observations], self._axis),
         )
 
 
