@@ -331,8 +331,7 @@ def reading(folder, data=recorded, **settings):
 )
 def test_it_clones_and_resumes_to_the_bit(tmp_path, data, agent):
     with reading(tmp_path / "whole", data, agent=agent) as whole:
-        played = whole.run(quiet=True)
-    assert len(played.returns) == 2
+        assert len(whole.run(quiet=True).returns) == 2
     # Rows that were learned from count as steps: of passes of 9 batches, 42.
     assert whole.env_steps == 6 * 7 * 32
     rows = recorded()

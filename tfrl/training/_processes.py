@@ -26,7 +26,7 @@ _LOST = (
 
 
 @contextlib.contextmanager
-def saving_if_it_fails(
+def saving(
     save: Callable[[], None],
     is_whole: Callable[[], bool],
     is_asked_to_end: Callable[[], bool],
