@@ -150,9 +150,7 @@ def test_a_second_signal_saves_nothing(is_asked):
     saved = []
     asked = lambda: is_asked  # noqa: E731
     for error in (KeyboardInterrupt, SystemExit, KeyError):
-        saving = _processes.saving_if_it_fails(
-            lambda: saved.append(1), lambda: True, asked
-        )
+        saving = _processes.saving(lambda: saved.append(1), lambda: True, asked)
         with pytest.raises(error), saving:
             raise error
     assert len(saved) == (1 if is_asked else 3)
