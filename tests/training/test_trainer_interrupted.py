@@ -148,9 +148,11 @@ def test_an_environment_that_exits_costs_no_more(tmp_path, error, monkeypatch):
 @pytest.mark.parametrize("is_asked", [False, True])
 def test_a_second_signal_saves_nothing(is_asked):
     saved = []
-    asked = lambda: is_asked  # noqa: E731
+    interruption = _processes.Interruption()
+    if is_asked:
+        interruption.ask()
     for error in (KeyboardInterrupt, SystemExit, KeyError):
-        saving = _processes.saving(lambda: saved.append(1), lambda: True, asked)
+        saving = interruption.saving_if_it_fails(lambda: saved.append(1), lambda: True)
         with pytest.raises(error), saving:
             raise error
     assert len(saved) == (1 if is_asked else 3)

@@ -25,32 +25,6 @@ _LOST = (
 )
 
 
-@contextlib.contextmanager
-def saving(
-    save: Callable[[], None],
-    is_whole: Callable[[], bool],
-    is_asked_to_end: Callable[[], bool],
-) -> Iterator[None]:
-    """Keeps what a run has learned where an error, or `sys.exit`, ends it.
-
-    Args:
-        save: what keeps it.
-        is_whole: whether there is something to keep: not in the middle of an update.
-            Where a process of the environments is lost, there always is.
-        is_asked_to_end: whether a signal came, of which a second one ends at once.
-    """
-    try:
-        yield
-    except BaseException as error:
-        is_at_once = not isinstance(error, Exception) and is_asked_to_end()
-        if not is_at_once and (isinstance(error, ConnectionError) or is_whole()):
-            try:
-                save()
-            except Exception as another:  # which is not to hide the first
-                error.add_note(f"nor could the epochs before be saved: {another}")
-        raise
-
-
 class Interrupted(KeyboardInterrupt):
     """Raised where a call was broken off, whose result is lost."""
 
@@ -119,6 +93,30 @@ class Interruption:
             return function(*args)
         finally:
             self._calling = False
+
+    @contextlib.contextmanager
+    def saving_if_it_fails(
+        self, save: Callable[[], None], is_whole: Callable[[], bool]
+    ) -> Iterator[None]:
+        """Keeps what a run has learned where an error, or `sys.exit`, ends it.
+
+        A second signal, which ends it at once, keeps nothing.
+
+        Args:
+            save: what keeps it.
+            is_whole: whether there is something to keep: not in the middle of an
+                update. Where a process of the environments is lost, there always is.
+        """
+        try:
+            yield
+        except BaseException as error:
+            is_at_once = self() and not isinstance(error, Exception)
+            if not is_at_once and (isinstance(error, ConnectionError) or is_whole()):
+                try:
+                    save()
+                except Exception as another:  # which is not to hide the first
+                    error.add_note(f"nor could the epochs before be saved: {another}")
+            raise
 
     def _break_off(self) -> None:
         if self._calling:

@@ -236,7 +236,7 @@ class Trainer:
             report,
             _processes.interruptible() as interrupted,
             _processes.settled(),
-            _processes.saving(lambda: self._keep(report), self._is_whole, interrupted),
+            interrupted.saving_if_it_fails(lambda: self._keep(report), self._is_whole),
         ):
             hint = collection.forewarning(self._collector)
             report.say(self.notice, self.record.notice, *self._told, hint=hint)
