@@ -1,6 +1,7 @@
 """Signals while a trainer plays, learns or saves."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import gc
 import os
@@ -193,6 +194,23 @@ def test_a_short_epoch_is_finished(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
             running.run(quiet=True)
     assert running.epoch == 2 and checkpoints.list_steps(tmp_path) == [64]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_call_that_passes_over_an_interrupt_is_broken_off(fails):
+    """As Keras does where a layer is built, which then lacks its variables."""
+    interruption = _processes.Interruption()
+
+    def called(fails):
+        with contextlib.suppress(BaseException):
+            interruption.ask()
+        if fails:
+            raise ValueError("no variables")
+
+    with pytest.raises(_processes.Interrupted):
+        interruption.call(called, fails)
+    with pytest.raises(_processes.Interrupted):
+        interruption.call(called, fails)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])

@@ -90,9 +90,16 @@ class Interruption:
         try:
             if self():
                 self._break_off()
-            return function(*args)
+            found = function(*args)
+            if self._calling:
+                return found
+        except Exception:
+            if self._calling:
+                raise
         finally:
             self._calling = False
+        # Keras passes over what is raised where it builds a layer.
+        raise Interrupted
 
     @contextlib.contextmanager
     def saving_if_it_fails(

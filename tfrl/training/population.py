@@ -35,7 +35,8 @@ class Population(NamedTuple):
         agents: as they are at the end.
         hyperparameters: `[P]` by name, at the end.
         env_steps: `[points]`, of each member.
-        returns: `[P, points]`, mean return of the last 100 episodes; NaN before any.
+        returns: `[P, points]`, mean return of the last 100 episodes, or of as many as
+            there are environments if these are more; NaN before any.
         sources: `[P, points]`, the member whose copy each one became at that point; its
             own number where it was not replaced.
 
@@ -247,7 +248,7 @@ class _Members:
             self._learn(start, count, total)
 
     def returns(self) -> np.ndarray:
-        """The mean return of each member's last 100 episodes, `[P]`."""
+        """The mean return of each member's last episodes, `[P]`."""
         return np.array(
             [
                 np.mean(x.episode_returns) if x.episode_returns else np.nan

@@ -264,7 +264,7 @@ class Trainer:
 
     @property
     def return_mean(self) -> float:
-        """Mean return of this worker's last 100 training episodes; NaN before any."""
+        """Mean return of this worker's last training episodes; NaN before any."""
         return cadence.mean(self._collector.episode_returns)
 
     @property

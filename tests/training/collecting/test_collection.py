@@ -7,6 +7,7 @@ import tensorflow as tf
 from gymnasium.vector import AutoresetMode
 from toy_envs import LAYOUTS, MODES, Walk, act, vector
 
+from tfrl.environments.compiled import vector_env
 from tfrl.policies import policy
 from tfrl.training import evaluation
 from tfrl.training.collecting import collection
@@ -93,6 +94,16 @@ def test_episode_returns_and_lengths(mode):
     found = zip(collector.episode_returns, collector.episode_lengths, strict=True)
     np.testing.assert_allclose(sorted(found), sorted(episodes), rtol=1e-12)
     assert len(episodes) > 20
+
+
+def test_the_last_episodes_are_of_all_environments():
+    """Else those that end together, by a time limit, would speak for all."""
+    envs = vector_env.make_compiled("CartPole-v1", 130)
+    collector = collection.Collector(envs, 40, 0)
+    random = np.random.default_rng(0)
+    trajectory = collector.collect(lambda x: random.integers(0, 2, len(x)))
+    assert np.sum(trajectory.terminated & trajectory.valid) > 130
+    assert len(collector.episode_returns) == len(collector.episode_lengths) == 130
 
 
 def test_shapes_and_dtypes():

@@ -110,8 +110,9 @@ class CompiledCollector(collection.Collector):
     def copied(self) -> "CompiledCollector":
         """Returns one of the same program, which has counted nothing yet."""
         other = copy.copy(self)
-        other.episode_returns = collections.deque(maxlen=100)
-        other.episode_lengths = collections.deque(maxlen=100)
+        count = self.episode_returns.maxlen
+        other.episode_returns = collections.deque(maxlen=count)
+        other.episode_lengths = collections.deque(maxlen=count)
         other.env_steps = 0
         other._count_anew()
         return other

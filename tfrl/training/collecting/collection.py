@@ -30,7 +30,8 @@ class Collector:
 
     Attributes:
         env_steps: steps of experience so far, over all environments.
-        episode_returns: undiscounted returns of the last 100 finished episodes.
+        episode_returns: undiscounted returns of the last 100 finished episodes, or of
+            the last N where there are more environments: many may end at once.
         episode_lengths: their lengths in steps.
         is_playing: whether `collect` is running, or was stopped by an error.
 
@@ -47,8 +48,9 @@ class Collector:
         self.envs = envs
         self.n_steps = n_steps
         self.env_steps, self.is_playing = 0, False
-        self.episode_returns: deque[float] = deque(maxlen=100)
-        self.episode_lengths: deque[int] = deque(maxlen=100)
+        count = max(100, envs.num_envs)
+        self.episode_returns: deque[float] = deque(maxlen=count)
+        self.episode_lengths: deque[int] = deque(maxlen=count)
         self.reset(seed)
 
     def reset(self, seed: int) -> None:
