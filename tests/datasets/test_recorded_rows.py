@@ -89,6 +89,15 @@ def test_the_last_observation_may_lack_where_nothing_follows():
         recorded_rows.rows_from_episodes([episode(observations=seen, terminated=False)])
 
 
+def test_steps_are_logged_as_a_loop_does():
+    seen = [{"x": np.full(2, i), "y": (i, 2.0 * i)} for i in range(4)]
+    logged = episode(observations=seen, rewards=(0.0, 0.5, 1.0))
+    rows = recorded_rows.rows_from_episodes([logged])
+    assert rows["observations"]["x"].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert rows["next_observations"]["y"][1].tolist() == [2.0, 4.0, 6.0]
+    assert rows["rewards"].tolist() == [0.0, 0.5, 1.0]
+
+
 @pytest.mark.parametrize(
     ("changed", "match"),
     {
@@ -100,7 +109,8 @@ def test_the_last_observation_may_lack_where_nothing_follows():
         "actions": ({"actions": [0, 1]}, "actions of length 3, .*; got 2"),
         "none": ({"rewards": []}, "rewards .*of a step at least"),
         "ragged": ({"actions": [[0], [1, 2], [0]]}, "actions that are arrays of num"),
-        "objects": ({"observations": [{"x": 1}] * 4}, "observations that are arrays"),
+        "parts": ({"observations": [{"x": 1}, 2, 3, 4]}, "the same parts in each"),
+        "objects": ({"observations": [object()] * 4}, "observations that are arrays"),
         "early": ({"terminated": [0, 1, 1]}, "last step alone, 2; .* step 1; part the"),
         "flags": ({"truncated": 0.5}, "truncated that is a bool"),
         "shapes": (

@@ -59,7 +59,7 @@ def rows_from_episodes(episodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     Its last row is `terminated` or, if not, `truncated`; no other row is.
 
     Args:
-        episodes: mappings with arrays, or lists, of
+        episodes: mappings with arrays, or lists with an element for each step, of
 
             observations: nest of `[T + 1, *shape]`, with what was seen last; or of `[T,
                 *shape]`, beside `next_observations` or of an episode that terminated
@@ -121,7 +121,9 @@ def _rows_of(expected: str, episode: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"{expected} {[*_NAMES]}; got {unknown} besides; leave them out"
         )
-    rewards = _arrays(expected, "rewards", episode["rewards"])
+    given = episode["rewards"]
+    given = [*given] if isinstance(given, tuple) else given
+    rewards = np.asarray(_arrays(expected, "rewards", given))
     n_steps = len(rewards)
     if not n_steps or rewards.ndim != 1:
         raise ValueError(
@@ -172,7 +174,22 @@ def _arrays(expected: str, name: str, nest: Any, *counts: int) -> Any:
             )
         return found
 
-    return gym_checks.mapped(array, nest)
+    try:
+        parts = _of_steps(nest) if isinstance(nest, list) else nest
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{expected} {name} with the same parts in each step; got {error!r}"
+        ) from error
+    return gym_checks.mapped(array, parts)
+
+
+def _of_steps(steps: list) -> Any:
+    """A nest of lists, of a list of nests."""
+    if steps and isinstance(steps[0], Mapping):
+        return {key: _of_steps([step[key] for step in steps]) for key in steps[0]}
+    if steps and isinstance(steps[0], tuple):
+        return tuple(_of_steps([*part]) for part in zip(*steps, strict=True))
+    return steps
 
 
 def _ends(expected: str, name: str, given: Any, n_steps: int) -> np.ndarray:
