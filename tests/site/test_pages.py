@@ -25,7 +25,7 @@ import plain_graphs
 import pytest
 import source_tree
 
-import tfrl
+import tfrl.rl_trainer  # registers train_rl
 from tfrl import command
 from tfrl.configuring import configs
 from tfrl.training import configurables
