@@ -322,7 +322,9 @@ def _coins(
     """
     total, new_total = (tf.stack([x[2], x[2]]) for x in (old, new))
     shares = _truncation.at_least_tiny(precision.quotient(old[:2], total))
-    gain = precision.quotient(moves[:2], new_total) * shares[::-1]
+    # What is left of a great number hides the small new one: both parts may be of these.
+    moved = tf.where(0.5 * total > new_total, new[:2], moves[:2])
+    gain = precision.quotient(moved, new_total) * shares[::-1]
     gains = tf.stack([gain[0] - gain[1], gain[1] - gain[0]])
     u = precision.quotient(gains, shares)
     near = tf.abs(u) < _NEAR
