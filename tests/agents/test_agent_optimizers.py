@@ -99,6 +99,7 @@ REFUSED = {
     "a rate besides": functools.partial(gradient_transforms.adam, learning_rate=0.1),
     "no rate": lambda: gradient_transforms.adam(1e-3),
     "more than the rate": lambda learning_rate, other: None,
+    "an unknown option": functools.partial(gradient_transforms.adam, decay=0.1),
 }
 
 

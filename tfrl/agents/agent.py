@@ -271,6 +271,9 @@ def _check_optimizer(config: Any, optimizer: Any) -> None:
 
 def _takes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
     """Whether a function can be called so, as far as its signature is known."""
+    if isinstance(function, functools.partial):  # which has none if it cannot
+        args, kwargs = (*function.args, *args), {**function.keywords, **kwargs}
+        function = function.func
     try:
         inspect.signature(function).bind(*args, **kwargs)
     except ValueError:
