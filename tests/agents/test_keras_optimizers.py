@@ -173,6 +173,13 @@ def test_what_does_the_same_is_named(optimizer, name):
     assert callable(getattr(agents, name))
 
 
+def test_optimizers_made_for_replicas():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        made = optimizers.AdamW(1e-3)
+    like = keras_optimizers.from_keras(optimizers.AdamW(1e-3))
+    assert keras_optimizers.from_keras(made) == like
+
+
 def test_other_objects():
     with pytest.raises(TypeError, match="`from_keras`: `optimizer` expected a Keras"):
         keras_optimizers.from_keras("adam")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.agents import _gradient_parts, gradient_transforms
@@ -74,8 +75,8 @@ def from_keras(
         instead = _INSTEAD.get(type(optimizer))
         name, expected = type(optimizer).__name__, f"one of {names}"
         raise _untranslatable("optimizer", name, expected, instead or _OTHERWISE)
-    if int(optimizer.iterations):
-        steps = int(optimizer.iterations)
+    steps = int(tf.convert_to_tensor(optimizer.iterations))
+    if steps:
         raise _untranslatable("optimizer.iterations", steps, "an unused optimizer's 0")
     config = optimizer.get_config()
     if config["weight_decay"] is not None and _excludes(optimizer):

@@ -322,7 +322,8 @@ def _coins(
     """
     total, new_total = (tf.stack([x[2], x[2]]) for x in (old, new))
     shares = _truncation.at_least_tiny(precision.quotient(old[:2], total))
-    # What is left of a great number hides the small new one; either part will do.
+    # A move from a great number hides a small new one, which does as well: the old
+    # numbers cancel.
     moved = tf.where(0.5 * total > new_total, new[:2], moves[:2])
     gain = precision.quotient(moved, new_total) * shares[::-1]
     gains = tf.stack([gain[0] - gain[1], gain[1] - gain[0]])

@@ -239,6 +239,14 @@ def test_keras_files(tmp_path, config):
     np.testing.assert_array_equal(loaded.predict(x, verbose=0), model(x))
 
 
+def test_a_file_names_no_optimizer(tmp_path):
+    model = model_of(agents.BC(optimizer=agents.adamw))
+    match = "got tfrl.agents:adamw, and no file may name a function; save the weights"
+    with pytest.raises(ValueError, match=match):
+        model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "a.weights.h5")
+
+
 def network_of(kind):
     if kind == "named":
         return examples.network(seed=4)

@@ -155,7 +155,7 @@ class Recipe:
         for place, what in _kept_arguments.lost(kept, "").items():
             _refuse(place, what)
         for what in _marked(kept, "=name", "=partial"):
-            _refuse("config", f"the function {what}")
+            _refuse("config", f"{what}, and no file may name a function", cure="")
         policy = keras.dtype_policies.serialize(self.dtype_policy)
         found = {"kept": typed_json.to_json(kept), "dtype_policy": policy, **network}
         again = understood(found).made()
@@ -227,9 +227,10 @@ def _marked(data: Any, *marks: str) -> list[str]:
     return own + [x for part in data.values() for x in _marked(part, *marks)]
 
 
-def _refuse(place: str, what: str) -> None:
+def _refuse(
+    place: str, what: str, cure: str = "define it in a module that can be imported, or "
+) -> None:
     raise ValueError(
         f"`AgentModel`: `{place.lstrip('.')}` expected what can be made again from a "
-        f"file; got {what}; define it in a module that can be imported, or save the "
-        "weights alone"
+        f"file; got {what}; {cure}save the weights alone"
     )
