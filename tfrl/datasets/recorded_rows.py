@@ -59,19 +59,17 @@ def rows_from_episodes(episodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     Its last row is `terminated` or, if not, `truncated`; no other row is.
 
     Args:
-        episodes: mappings with arrays, or lists with an element for each step, of
-
-            observations: nest of `[T + 1, *shape]`, with what was seen last; or of `[T,
-                *shape]`, beside `next_observations` or of an episode that terminated
-            actions: nest of `[T, *shape]`, as environments take them
-            rewards: `[T]`
-            terminated: whether it truly ended, as by success or failure; a bool, or
-                `[T]` of which only the last may be True
-            truncated: whether it was cut off, as by a time limit, likewise; it may be
-                left out, as what does not terminate was cut off
-            next_observations: nest of `[T, *shape]`; it may be left out. Of the last
-                step of an episode that terminated, after which nothing is worth
-                anything, `observations[T - 1]` stands for it if nothing is known
+        episodes: mappings with arrays, or lists with an element for each step.
+            `observations` are a nest of `[T + 1, *shape]`, with what was seen last; or
+            of `[T, *shape]`, beside `next_observations` or of an episode that
+            terminated. `actions`, a nest of `[T, *shape]`, are as environments take
+            them, `rewards` are `[T]`. `terminated` says whether it truly ended, as by
+            success or failure: a bool, or `[T]` of which only the last may be True.
+            `truncated` says whether it was cut off, as by a time limit, likewise; it
+            may be left out, as what does not terminate was cut off.
+            `next_observations`, a nest of `[T, *shape]`, may be left out: of the last
+            step of an episode that terminated, after which nothing is worth anything,
+            `observations[T - 1]` then stands for it if nothing is known.
 
     Returns:
         Nests of arrays `[rows, ...]` by these names, as `FromDataset`, `prior_data` of

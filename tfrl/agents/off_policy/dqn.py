@@ -74,7 +74,7 @@ class QLearning:
     activation: str = "relu"
     adam_epsilon: float = 1e-8
     normalize_observations: bool = False
-    optimizer: agent.Optimizer = None
+    optimizer: agent.Optimizer = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         where = type(self).__name__

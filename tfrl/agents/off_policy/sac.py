@@ -126,7 +126,7 @@ class SAC:
     activation: str = "relu"
     noise_steps: int | None = None
     normalize_observations: bool = False
-    optimizer: agent.Optimizer = None
+    optimizer: agent.Optimizer = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         where = type(self).__name__

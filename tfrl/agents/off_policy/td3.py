@@ -78,7 +78,7 @@ class TD3:
     hidden_units: tuple[int, ...] = (256, 256)
     activation: str = "relu"
     normalize_observations: bool = False
-    optimizer: agent.Optimizer = None
+    optimizer: agent.Optimizer = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         where = type(self).__name__

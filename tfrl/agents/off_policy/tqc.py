@@ -78,7 +78,7 @@ class TQC:
     activation: str = "relu"
     noise_steps: int | None = None
     normalize_observations: bool = False
-    optimizer: agent.Optimizer = None
+    optimizer: agent.Optimizer = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         sac.check(self)

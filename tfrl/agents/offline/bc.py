@@ -61,7 +61,7 @@ class BC:
     activation: str = "relu"
     squash: bool = False
     log_std: float = 0.0
-    optimizer: agents.Optimizer = None
+    optimizer: agents.Optimizer = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         agents.check_settings(self, optional=("max_gradient_norm",))

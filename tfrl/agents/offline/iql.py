@@ -79,7 +79,7 @@ class IQL:
     squash: bool = False
     log_std: float = 0.0
     normalize_observations: bool = False
-    optimizer: agent.Optimizer = None
+    optimizer: agent.Optimizer = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         agent.check_settings(

@@ -69,7 +69,7 @@ class A2C(_settings.OneStep):
     log_std: float = 0.0
     memory: str | None = None
     memory_units: int = 64
-    optimizer: agent.Optimizer = None
+    optimizer: agent.Optimizer = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         agent.check_settings(

@@ -52,7 +52,7 @@ class PolicyGradient(_settings.OneStep):
     max_gradient_norm: float | None = 0.5
     hidden_units: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
-    optimizer: agent.Optimizer = None
+    optimizer: agent.Optimizer = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         agent.check_settings(

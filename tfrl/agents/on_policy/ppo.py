@@ -23,8 +23,8 @@ class PPO:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         learning_rate_schedule: `"linear"` lets the number fall to 0 over the run.
         optimizer: a function of `learning_rate` that makes it, such as
-            `tfrl.agents.adamw`, or a class of `keras.optimizers`, either with options
-            by `functools.partial`; None for Adam.
+            `tfrl.agents.adamw`, or Adam, AdamW, RMSprop or SGD of `keras.optimizers`,
+            any with options by `functools.partial`; None for Adam.
         clip: how far the probability ratio may leave 1: a number or a schedule.
         clip_schedule: `"linear"` lets the number fall to 0 over the run.
         value_clip: how far values may leave the old ones per update; None for no limit.
@@ -96,7 +96,7 @@ class PPO:
     memory_units: int = 64
     noise_steps: int | None = None
     vtrace: bool = False
-    optimizer: agent.Optimizer = None
+    optimizer: agent.Optimizer = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         agent.check_settings(
