@@ -72,7 +72,8 @@ class AgentConfig(Protocol):
     """Hyper-parameters that know how to make their agent.
 
     An attribute `learns_from` may say what it learns from, and `usual_replay`, a
-    dictionary of settings, may fill in what a `tfrl.training.Replayed` leaves open.
+    dictionary of settings, may fill in what a `tfrl.training.Replayed` leaves open. Of
+    one that learns from batches, `columns` may name those that a data set must have.
     `initial_settings` may name settings that `create` alone reads, as what is learned
     takes their place, so that a resumed run refuses to change them; of a setting `x`
     beside `learn_x`, only where that is True.

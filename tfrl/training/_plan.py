@@ -12,7 +12,6 @@ from tfrl._internal import checks
 from tfrl.agents import agent as agents
 from tfrl.agents import replicated
 from tfrl.agents.multi_agent import independent, self_play
-from tfrl.agents.offline import bc
 from tfrl.agents.on_policy import ppo
 from tfrl.training import _processes, cadence, evaluation
 from tfrl.training import experience as experiences
@@ -334,7 +333,7 @@ def needed_columns(config: agents.AgentConfig) -> tuple[str, ...] | None:
     asked = _asked(config)
     if asked and "batches" not in asked:
         return None
-    return ("observations", "actions") if isinstance(config, bc.BC) else ()
+    return getattr(config, "columns", ())
 
 
 def check_played(where: str, config: agents.AgentConfig, experience: Any) -> None:

@@ -53,6 +53,7 @@ class BC:
     """
 
     learns_from: ClassVar[str] = "batches"
+    columns: ClassVar[tuple[str, ...]] = ("observations", "actions")
     initial_settings: ClassVar[tuple[str, ...]] = ("log_std",)
 
     learning_rate: agents.Scheduled = 6e-5
