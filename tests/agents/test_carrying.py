@@ -34,6 +34,20 @@ def test_loops_carry_small_networks_in_vectors_and_give_them_back(config):
         np.testing.assert_array_equal(mine, back)
 
 
+def test_agents_are_lent_networks_by_their_kind_and_take_their_own_again():
+    space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(3)
+    agents = [dqn.DQN().create(space, actions, seed=seed) for seed in (1, 2)]
+    lent = [carrying.lent(agent) for agent in agents]
+    assert lent[0].policy.state.model_def is lent[1].policy.state.model_def
+    tf.nest.assert_same_structure(*lent)
+    assert agents[0].policy.state.model_def is not agents[1].policy.state.model_def
+    for agent, its in zip(agents, lent, strict=True):
+        again = carrying.returned(its, agent)
+        assert again.policy.state.model_def is agent.policy.state.model_def
+        for mine, back in zip(*map(tf.nest.flatten, (agent, again)), strict=True):
+            assert mine is back
+
+
 def test_what_is_large_or_on_replicas_is_carried_as_it_is():
     large = train_state.TrainState.create(
         lambda params: params[0],

@@ -14,7 +14,7 @@ from tfrl import agents
 from tfrl._internal import cores
 from tfrl.environments.compiled import cartpole, pendulum, vector_env, wrappers
 from tfrl.training import cadence, experience, population, trainer
-from tfrl.training.collecting import _compiled_collection
+from tfrl.training.collecting import _compiled_program
 
 ENV = wrappers.AutoReset(wrappers.TimeLimit(cartpole.CartPole(), 7))
 PPO = agents.PPO(hidden_units=(8,), minibatch_size=10, n_epochs=2)
@@ -25,7 +25,8 @@ REPLAYED = experience.Replayed(200, 8, n_steps=4, learning_starts=16)
 
 @pytest.fixture(autouse=True)
 def without_xla(monkeypatch):
-    monkeypatch.setattr(_compiled_collection.replicated, "_by_xla", lambda *_: False)
+    monkeypatch.setattr(_compiled_program.replicated, "_by_xla", lambda *_: False)
+    monkeypatch.setattr(_compiled_program, "_kept", {})
 
 
 def grown(agent=PPO, seeds=(0, 5), env=ENV, **options):

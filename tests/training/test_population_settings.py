@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrl.environments.compiled import protocol, wrappers
 from tfrl.training import experience, population
-from tfrl.training.collecting import _compiled_collection
+from tfrl.training.collecting import _compiled_program
 
 # Those learn from data alone, and from sequences, which nobody collects in a graph.
 KINDS = sorted({*agent_rows.CONFIGS} - {"bc", "r2d2"})
@@ -55,7 +55,8 @@ def grown(kind, hyperparameters):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_members_differ_in_whatever_an_update_reads(kind, monkeypatch):
-    monkeypatch.setattr(_compiled_collection.replicated, "_by_xla", lambda *_: False)
+    monkeypatch.setattr(_compiled_program.replicated, "_by_xla", lambda *_: False)
+    monkeypatch.setattr(_compiled_program, "_kept", {})
     with pytest.raises(ValueError, match="floats that an update reads") as told:
         grown(kind, {"no such": [0.0, 1.0]})
     names = ast.literal_eval(re.search(r"more of (\[.*?\]);", str(told.value))[1])

@@ -16,8 +16,8 @@ from tfrl.environments import vector
 from tfrl.environments.compiled import cartpole, pendulum, vector_env, wrappers
 from tfrl.training import cadence, evaluation, experience, trainer
 from tfrl.training.collecting import (
-    _compiled_collection,
     _compiled_evaluation,
+    _compiled_program,
     _rollouts,
 )
 
@@ -60,7 +60,8 @@ QUIET = cadence.Intervals(eval_epochs=None, checkpoint_epochs=2)
 
 @pytest.fixture(autouse=True)
 def without_xla(monkeypatch):
-    monkeypatch.setattr(_compiled_collection.replicated, "_by_xla", lambda *_: False)
+    monkeypatch.setattr(_compiled_program.replicated, "_by_xla", lambda *_: False)
+    monkeypatch.setattr(_compiled_program, "_kept", {})
 
 
 def training(folder, name="ppo", epochs=6, **options):
@@ -133,7 +134,7 @@ def test_evaluation_in_a_graph_is_that_of_evaluate(n_episodes):
     spaces = envs.single_observation_space, envs.single_action_space
     policy, asked = config.create(*spaces).policy, []
     expected = evaluation.evaluate(policy, envs, n_episodes, seed=5)
-    judging = _compiled_evaluation.CompiledEvaluation(envs)
+    judging = _compiled_evaluation.CompiledEvaluation(envs.compiled, envs.num_envs)
     found = judging.evaluated(policy, n_episodes, 5, lambda: asked.append(1))
     assert_same(expected, found)
     assert asked
@@ -143,7 +144,7 @@ def test_an_evaluation_in_a_graph_can_be_broken_off():
     envs = carts(N)
     config = agents.PPO(hidden_units=UNITS)
     spaces = envs.single_observation_space, envs.single_action_space
-    judging = _compiled_evaluation.CompiledEvaluation(envs)
+    judging = _compiled_evaluation.CompiledEvaluation(envs.compiled, envs.num_envs)
 
     def ask():
         raise KeyboardInterrupt
@@ -157,11 +158,11 @@ def test_evaluations_of_several_runs_warn_of_no_retracing(monkeypatch):
     monkeypatch.setattr(
         tf.get_logger(), "warning", lambda text, *_: warned.append(text)
     )
-    config, envs = agents.PPO(hidden_units=UNITS), carts(1, limit=2)
-    spaces = envs.single_observation_space, envs.single_action_space
-    policy = config.create(*spaces).policy
-    for _ in range(6):
-        judging = _compiled_evaluation.CompiledEvaluation(envs)
+    env = carts(1, limit=2).compiled
+    judging = _compiled_evaluation.CompiledEvaluation(env, 1)
+    for units in range(6):
+        config = agents.PPO(hidden_units=(2 + units,))
+        policy = config.create(env.observation_space, env.action_space).policy
         judging.evaluated(policy, 1, 5, lambda: None)
     assert warned == []
 
@@ -330,9 +331,9 @@ def test_what_cannot_be_collected_in_a_graph_is_refused(changes, message, tmp_pa
 
 
 def test_updates_that_inform_about_too_much_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(_compiled_collection, "N_FACTS", 3)
+    monkeypatch.setattr(_compiled_program, "_N_FACTS", 3)
     with training(tmp_path, epochs=2, intervals=QUIET) as running:
-        with pytest.raises(ValueError, match="of 3 numbers at most; got .*loss"):
+        with pytest.raises(ValueError, match="of 3 numbers at most, .*; got .*loss"):
             running.run(quiet=True)
 
 

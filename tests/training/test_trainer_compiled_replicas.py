@@ -189,7 +189,7 @@ def test_a_run_on_replicas_is_resumed_to_the_bit(kind, tmp_path):
     strategy = two_replicas()
     with training(tmp_path / "whole", kind, strategy=strategy) as whole:
         whole.run(quiet=True)
-        assert whole._collector._play.experimental_get_tracing_count() == 1
+        assert whole._collector.program.play.experimental_get_tracing_count() == 1
     with training(tmp_path / "cut", kind, epochs=4, strategy=strategy) as first:
         first.run(quiet=True)
     with training(tmp_path / "cut", kind, resume=True, strategy=strategy) as second:

@@ -62,6 +62,53 @@ def unpacked(tree: Any) -> Any:
     )
 
 
+def lent(tree: Any) -> Any:
+    """Returns an agent on networks that all of its kind share, see `TrainState.lent`.
+
+    A compiled function that has seen one agent then knows all that differ in the values
+    of their weights alone. `returned` gives it its own networks again.
+
+    Args:
+        tree: nest of agents and `TrainState`s.
+
+    Returns:
+        A nest like it.
+
+    Example:
+        >>> layer = keras.layers.Dense(2)
+        >>> layer.build((None, 3))
+        >>> state = train_state.TrainState.create(layer)
+        >>> returned(lent([state]), [state])[0].model_def is layer
+        True
+    """
+    return _changed(tree, train_state.TrainState, lambda x: x.lent())
+
+
+def returned(tree: Any, owner: Any) -> Any:
+    """Returns an agent that was `lent` networks on those of its owner.
+
+    Args:
+        tree: nest of agents and `TrainState`s.
+        owner: one like it, whose networks it gets.
+
+    Returns:
+        A nest like both.
+
+    Example:
+        >>> returned([1], [2])
+        [1]
+    """
+    owners: list[train_state.TrainState] = []
+
+    def note(state: train_state.TrainState) -> train_state.TrainState:
+        owners.append(state)
+        return state
+
+    _changed(owner, train_state.TrainState, note)
+    rest = iter(owners)
+    return _changed(tree, train_state.TrainState, lambda x: x.returned(next(rest)))
+
+
 def _quickly(change: Callable[[Any], Any], state: Any) -> Any:
     """Changes a state, outside of graphs by NumPy, which has less to do for each op."""
     if not tf.executing_eagerly():

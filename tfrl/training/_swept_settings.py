@@ -72,11 +72,12 @@ def check_read(
         if name in able
     }
     episodes, key = collector.begun(0)
-    given = agent, episodes, key, *map(tf.constant, (0, 1, 1.0)), own
+    read: set[str] = set()
+    given = agent, episodes, key, *map(tf.constant, (0, 1, 1.0)), own, read
     tf.function(
-        lambda: collector.played(*given), autograph=False
+        lambda: collector.program.played(*given), autograph=False
     ).get_concrete_function()
-    able &= collector.settings_read
+    able &= read
     for name in values.keys() - able:
         raise ValueError(
             f"`{where}`: `hyperparameters` expected floats that an update reads, as "

@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,11 @@ from tfrl.training import (
     _settings_checks,
     _swept_settings,
 )
-from tfrl.training.collecting import _compiled_collection, _rollouts
+from tfrl.training.collecting import (
+    _compiled_collection,
+    _compiled_program,
+    _rollouts,
+)
 
 _WHERE = "train_population"
 # Of population-based training: the share that is replaced, and how far settings move.
@@ -229,10 +233,11 @@ class _Members:
         self._collectors = [first, *(first.copied() for _ in seeds[1:])]
         begun = [first.begun(seed) for seed in seeds]
         agents = [made(i, self._config(i)) for i in range(len(seeds))]
-        self._agents = _stacked(agents, self._like)
+        self._agents = _stacked(agents, carrying.lent(self._like))
         self._episodes = _stacked([x for x, _ in begun], begun[0][0])
         self._keys = tf.stack([key for _, key in begun])
-        self._play = replicated.compiled_update(self._played)
+        self._most_epochs = first.program.most_epochs
+        self._play = _compiled_program.kept(_played_by, env, learned, n_envs)
         # Parts alike, of which each is a call of one program; in the last one the last
         # member may stand more than once.
         size = -(-len(seeds) // cores.n_cores())
@@ -242,7 +247,7 @@ class _Members:
 
     def learn(self, done: int, n_epochs: int, total: int) -> None:
         """Lets all members play and learn for some epochs."""
-        most = self._collectors[0].most_epochs
+        most = self._most_epochs
         for start in range(done, done + n_epochs, most):
             count = min(most, done + n_epochs - start)
             self._learn(start, count, total)
@@ -295,12 +300,16 @@ class _Members:
         return dataclasses.replace(self._like.config, **own)
 
     def _learn(self, start: int, count: int, total: int) -> None:
-        agents, episodes, *rest = self._called(start, start + count, total)
+        agents, episodes, *rest, facts = self._called(start, start + count, total)
         for i, (collector, *own) in enumerate(
             zip(self._collectors, *rest, strict=True)
         ):
+            where, said = (
+                f"{_WHERE}, member {i}",
+                facts.replace(numbers=facts.numbers[i]),
+            )
             try:
-                collector.noted(count, *own, where=f"{_WHERE}, member {i}")
+                collector.noted(count, *own, said, where=where)
             except ValueError as error:
                 # Were the weights at fault, which played what is odd?
                 if sound := self._n_sound(own[0], count):
@@ -359,8 +368,16 @@ class _Members:
             )
         return None
 
-    def _played(
-        self,
+
+def _played_by(
+    env: protocol.CompiledEnv, learned: Any, n_envs: int
+) -> Callable[..., Any]:
+    """A compiled function of what one member does, for all members in turn."""
+    program = _compiled_program.kept(
+        _compiled_program.Program, env, learned, n_envs, _WHERE
+    )
+
+    def played(
         members: Any,
         episodes: Any,
         keys: Any,
@@ -369,30 +386,28 @@ class _Members:
         end: tf.Tensor,
         total: tf.Tensor,
     ) -> tuple:
-        """What one member does, for all members in turn."""
-        collector = self._collectors[0]
         stacked = members, episodes, keys, settings
+        forms: list[tuple] = []
 
         def one(i: Any) -> Any:
             agent, begun, key, own = tf.nest.map_structure(lambda x: x[i], stacked)
             given = agent, begun, key, first, end, total, own or None
-            packed, *found = collector.played(*given)
-            return tf.nest.flatten((carrying.unpacked(packed), *found))
+            packed, *found = program.played(*given)
+            forms[:] = [(carrying.unpacked(packed), *found)]
+            return tf.nest.flatten(forms[0])
 
-        most, rows = collector.most_epochs, (collector.n_steps, collector.envs.num_envs)
-        kinds = _rollouts.kinds_of(self._env)
-        numbers = tf.zeros([1, most, len(kinds), *rows])
-        facts = tf.zeros([1, most, _compiled_collection.N_FACTS])
-        zeros = numbers, tf.zeros([1, most, *rows], tf.bool), facts
-        begun = members, episodes, *zeros
-        specs = [tf.TensorSpec(x.shape[1:], x.dtype) for x in tf.nest.flatten(begun)]
+        begun = tf.nest.flatten((members, episodes))
+        specs = [tf.TensorSpec(x.shape[1:], x.dtype) for x in begun] + program.specs
         scope = tf.compat.v1.get_variable_scope()
         device = scope.caching_device
         try:
             leaves = tf.map_fn(one, tf.range(keys.shape[0]), fn_output_signature=specs)
         finally:  # `map_fn` forgets to, and strategies refuse to begin
             scope.set_caching_device(device)
-        return tf.nest.pack_sequence_as(begun, leaves)
+        made: tuple = tf.nest.pack_sequence_as(forms[0], leaves)
+        return made
+
+    return replicated.compiled_update(played)
 
 
 def _stacked(nests: list[Any], like: Any) -> Any:

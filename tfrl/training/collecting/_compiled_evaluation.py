@@ -1,13 +1,14 @@
 """Evaluation of policies in compiled environments: many steps in a call of a graph."""
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfrl.environments.compiled import vector_env, wrappers
+from tfrl.agents import carrying
+from tfrl.core import compile
+from tfrl.environments.compiled import protocol, vector_env, wrappers
 from tfrl.training import evaluation
 
 # Between two of them somebody may ask to end.
@@ -20,14 +21,15 @@ class CompiledEvaluation:
     It is no program of XLA: to compile one takes longer than some evaluations last.
 
     Args:
-        envs: in which is played, in AutoReset; they stay as they are.
+        env: in which is played, in AutoReset.
+        n_envs: copies of it.
     """
 
-    def __init__(self, envs: vector_env.CompiledVectorEnv) -> None:
-        self._env, self._n_envs = envs.compiled, envs.num_envs
-        # Of one method TensorFlow counts traces over all objects, and warns of them.
-        self._begin = tf.function(functools.partial(self._begun), autograph=False)
-        self._play = tf.function(functools.partial(self._played), autograph=False)
+    def __init__(self, env: protocol.CompiledEnv, n_envs: int) -> None:
+        self._env, self._n_envs = env, n_envs
+        options = {"differentiable": False, "xla": False}
+        self._begin = compile.jit(self._begun, **options)
+        self._play = compile.jit(self._played, **options)
 
     def evaluated(
         self, policy: Any, n_episodes: int, seed: int, before: Callable[[], None]
@@ -45,12 +47,12 @@ class CompiledEvaluation:
         """
         tally, done = evaluation.Tally(self._n_envs, n_episodes), 2
         key = tf.constant(vector_env.seed_before_reset(seed))
+        policy = carrying.lent(policy)
         carried = self._begin(policy, key)
         while not tally.is_full():
             before()
-            *carried, rewards, ended = self._play(
-                policy, key, tf.constant(done), *carried
-            )
+            given = policy, key, tf.constant(done), carried
+            *carried, rewards, ended = self._play(*given)
             for row in zip(np.asarray(rewards), np.asarray(ended), strict=True):
                 if not tally.is_full():
                     tally.add(*row, True)
@@ -62,9 +64,7 @@ class CompiledEvaluation:
         memory = tf.nest.map_structure(tf.convert_to_tensor, memory)
         return *self._env.reset(key + tf.constant([0, 1]), self._n_envs), memory
 
-    def _played(
-        self, policy: Any, key: tf.Tensor, done: tf.Tensor, *begun: Any
-    ) -> tuple:
+    def _played(self, policy: Any, key: Any, done: Any, begun: Sequence[Any]) -> tuple:
         """What is carried after some steps, their rewards and ends, both `[T, N]`."""
         n_envs = self._n_envs
         initial = policy.initial_state(n_envs)

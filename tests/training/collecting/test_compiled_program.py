@@ -1,0 +1,158 @@
+"""Programs of runs in a graph are made once for all runs that are alike."""
+
+import compiled_learners
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl import agents
+from tfrl.environments.compiled import cartpole, protocol, vector_env, wrappers
+from tfrl.training import cadence, experience, population, trainer
+from tfrl.training.collecting import _compiled_program
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch):
+    monkeypatch.setattr(_compiled_program.replicated, "_by_xla", lambda *_: False)
+    monkeypatch.setattr(_compiled_program, "_kept", {})
+
+
+PPO = agents.PPO(hidden_units=(8,), minibatch_size=10, n_epochs=2)
+EVAL = cadence.Intervals(eval_episodes=2)
+
+
+def trained(folder, seed=0, agent=PPO, **options):
+    given = {"agent": agent, "experience": experience.Trajectories(10)}
+    given |= {"make_envs": compiled_learners.carts, "n_envs": 2, "intervals": EVAL}
+    with trainer.Trainer(
+        folder, 2, seed, collector="compiled", **{**given, **options}
+    ) as running:
+        played = running.run(quiet=True)
+    return running, played
+
+
+def n_traces(running):
+    return len(running._collector.program.play._cache.traces)
+
+
+def test_later_runs_are_of_the_first_ones_program(tmp_path, monkeypatch):
+    first, _ = trained(tmp_path / "first", seed=1)
+    second, played = trained(tmp_path / "second", seed=2)
+    assert second._collector.program is first._collector.program
+    assert n_traces(first) == 1
+    assert len(_compiled_program._kept) == 2  # the other one evaluates
+    networks = [x.agent.policy.state.model_def for x in (first, second)]
+    assert networks[0] is not networks[1]
+    # As they would be of a program of their own.
+    monkeypatch.setattr(_compiled_program, "_kept", {})
+    alone, its_played = trained(tmp_path / "alone", seed=2)
+    assert alone._collector.program is not first._collector.program
+    np.testing.assert_array_equal(played.returns, its_played.returns)
+    leaves = [tf.nest.flatten(x.agent) for x in (second, alone)]
+    for mine, its in zip(*leaves, strict=True):
+        np.testing.assert_array_equal(mine, its)
+
+
+def test_of_one_program_each_agent_informs_by_its_own_names(tmp_path):
+    said = {}
+
+    class Noted(cadence.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            said[len(said)] = {*(logs or {})}
+
+    runs = [
+        trained(tmp_path / str(i), agent=agent, callbacks=[Noted()])[0]
+        for i, agent in enumerate((PPO, agents.A2C(hidden_units=(8,)), PPO))
+    ]
+    assert n_traces(runs[0]) == 2
+    assert runs[1]._collector.program is runs[0]._collector.program
+    last = [said[i] for i in (1, 3, 5)]
+    assert last[0] == last[2] and "train/clip_fraction" in last[0]
+    assert "train/clip_fraction" not in last[1] and "train/loss" in last[1]
+
+
+def test_populations_are_of_one_program_too():
+    env = compiled_learners.carts(2).compiled
+    given = {"experience": experience.Trajectories(10), "n_envs": 2}
+    given |= {"total_env_steps": 40, "log_epochs": 1}
+    found = [
+        population.train_population(PPO, each, seeds=[0, 1], **given)
+        for each in (env, env, compiled_learners.carts(3).compiled)
+    ]
+    kinds = [key[0] for key in _compiled_program._kept]
+    assert kinds.count(population._played_by) == 1
+    (played,) = [
+        made
+        for key, made in _compiled_program._kept.items()
+        if key[0] is population._played_by
+    ]
+    assert len(played._cache.traces) == 1
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.returns, found[0].returns)
+
+
+def list_of(*given):
+    return [given]
+
+
+class Own(cartpole.CartPole):
+    pass
+
+
+class Unhashable(list):
+    pass
+
+
+def limited(n_steps=7, env=cartpole.CartPole, **options):
+    return wrappers.AutoReset(wrappers.TimeLimit(env(**options), n_steps))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ((limited(), 2), (limited(), 2), True),
+        ((limited(), 2), (limited(8), 2), False),
+        ((limited(), 2), (limited(sutton_barto_reward=True), 2), False),
+        ((limited(), 2), (cartpole.CartPole(), 2), False),
+        ((limited(), 2), (limited(), 3), False),
+        ((limited(env=Own), 2), (limited(env=Own), 2), False),
+        ((limited(), Unhashable()), (limited(), Unhashable()), False),
+    ],
+)
+def test_what_is_alike(first, second, same):
+    one, other = (_compiled_program.kept(list_of, *x) for x in (first, second))
+    assert (one is other) is same
+
+
+def test_spaces_that_have_been_drawn_from_change_nothing():
+    env, other = limited(), limited()
+    other.action_space.seed(3)
+    other.action_space.sample()
+    assert isinstance(other, protocol.CompiledEnv)
+    assert isinstance(other.action_space, gym.spaces.Discrete)
+    assert _compiled_program.kept(list_of, env) is _compiled_program.kept(
+        list_of, other
+    )
+
+
+def test_as_many_are_kept_as_were_used_last(monkeypatch):
+    monkeypatch.setattr(_compiled_program, "_N_KEPT", 2)
+    envs = [limited(n) for n in (5, 6, 7)]
+    first, second = (_compiled_program.kept(list_of, env) for env in envs[:2])
+    assert _compiled_program.kept(list_of, envs[0]) is first
+    third = _compiled_program.kept(list_of, envs[2])
+    assert _compiled_program.kept(list_of, envs[0]) is first
+    assert _compiled_program.kept(list_of, envs[2]) is third
+    assert _compiled_program.kept(list_of, envs[1]) is not second
+
+
+def test_own_environments_are_traced_anew(tmp_path):
+    def own(n_envs):
+        return vector_env.as_vector_env(limited(env=Own), n_envs)
+
+    first, second = (
+        trained(tmp_path / str(i), make_envs=own)[0]._collector.program
+        for i in range(2)
+    )
+    assert first is not second and not _compiled_program._kept
