@@ -1,11 +1,12 @@
 """Small networks, losses and replays that the tests of `fit` share."""
 
+import gymnasium as gym
 import keras
 import numpy as np
 import tensorflow as tf
 import toy_envs
 
-from tfrl import layers, losses, policies, replay, training
+from tfrl import agents, layers, losses, policies, replay, training
 
 
 def strategy_of_two():
@@ -49,6 +50,21 @@ def q_loss(model, sample):
         data.rewards, data.discounts, model.target_network(data.next_observations)
     )
     return losses.td_loss(q_values, targets)
+
+
+SPACES = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Discrete(3)
+DQN = agents.DQN(hidden_units=(8,), target_period=3, epsilon=0.5)
+
+
+def spaces():
+    envs = walks()
+    return envs.single_observation_space, envs.single_action_space
+
+
+def model_of(config=DQN, steps_per_execution=1, **arguments):
+    model = training.AgentModel.create(config, *spaces(), **arguments)
+    model.compile(steps_per_execution=steps_per_execution)
+    return model
 
 
 def untraced(options):

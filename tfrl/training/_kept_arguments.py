@@ -236,13 +236,14 @@ _SPACES: dict[type, Callable[[Any], dict[str, Any]]] = {
 def importable(value: Any) -> str | None:
     """Returns "module:name" of what another process can import, else None.
 
-    What a room of ours shows is named by the room: its files may move.
+    What a room of ours shows is named by the room, and likewise what a part of Keras
+    does: its files may move.
     """
     module, name = (getattr(value, x, None) for x in ("__module__", "__qualname__"))
     if module in (None, "__main__") or module not in sys.modules or name is None:
         return None
     for place in dict.fromkeys((_room(module), _folder(module), module)):
-        found: Any = sys.modules[place]
+        found: Any = sys.modules.get(place)
         for part in name.split("."):
             found = getattr(found, part, None)
         if found is not None and (found is value or inspect.unwrap(found) is value):
@@ -251,13 +252,17 @@ def importable(value: Any) -> str | None:
 
 
 def _room(module: str) -> str:
-    """Returns the room of one of our modules, any other module itself."""
-    return ".".join(module.split(".")[:2]) if module.startswith("tfrl.") else module
+    """Returns the room of a module of ours or of Keras, any other module itself."""
+    module = module.replace("keras.src.", "keras.", 1)
+    is_in_one = module.startswith(("tfrl.", "keras."))
+    return ".".join(module.split(".")[:2]) if is_in_one else module
 
 
 def _folder(module: str) -> str:
-    """Returns the folder of one of our modules, which may be a door too."""
-    return module.rpartition(".")[0] if module.startswith("tfrl.") else module
+    """Returns the folder of a module of ours or of Keras, which may be a door too."""
+    if not module.startswith(("tfrl.", "keras.src.")):
+        return module
+    return module.rpartition(".")[0].replace("keras.src.", "keras.", 1)
 
 
 def _described(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Agents as Keras models: what `fit` does with them, and what files keep of them."""
+"""Agents as Keras models: what `fit` does with them."""
 
 import default_rows
 import fit_examples as examples
@@ -13,20 +13,6 @@ import toy_envs
 import tfrl
 from tfrl import agents, core, replay, schedules, training
 from tfrl.policies import Acted
-
-SPACES = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Discrete(3)
-DQN = agents.DQN(hidden_units=(8,), target_period=3, epsilon=0.5)
-
-
-def spaces():
-    envs = examples.walks()
-    return envs.single_observation_space, envs.single_action_space
-
-
-def model_of(config=DQN, steps_per_execution=1, **arguments):
-    model = training.AgentModel.create(config, *spaces(), **arguments)
-    model.compile(steps_per_execution=steps_per_execution)
-    return model
 
 
 def filled(seed=0, rows=60):
@@ -92,8 +78,8 @@ def counter():
 
 @pytest.mark.parametrize("k", [*default_rows.slow(1), 4])
 def test_fit_is_a_loop_of_updates(k):
-    model = model_of(steps_per_execution=k, seed=3)
-    agent = DQN.create(*spaces(), seed=3)
+    model = examples.model_of(steps_per_execution=k, seed=3)
+    agent = examples.DQN.create(*examples.spaces(), seed=3)
     losses, store = [], filled()
     drawn = replay.UniformReplay(store, seed=1)
     history = model.fit(drawn, batch_size=6, steps_per_epoch=8, epochs=2, verbose=0)
@@ -114,7 +100,7 @@ def test_fit_is_a_loop_of_updates(k):
 def test_priorities_reach_the_replay():
     drawn = replay.PrioritizedReplay(filled(), seed=0)
     before = drawn.sample(200).probabilities
-    model_of(tiny_agents.Tiny(), 2).fit(
+    examples.model_of(tiny_agents.Tiny(), 2).fit(
         drawn, batch_size=30, steps_per_epoch=4, verbose=0
     )
     assert np.ptp(before) < 1e-9 < 1e-4 < np.ptp(drawn.sample(200).probabilities)
@@ -125,7 +111,7 @@ def test_priorities_reach_the_replay():
 
 
 def test_it_plays_between_the_steps():
-    model, store = model_of(tiny_agents.Tiny(), 2), examples.store()
+    model, store = examples.model_of(tiny_agents.Tiny(), 2), examples.store()
     collect = training.Collect(
         examples.walks(), store, steps_per_batch=2, warm_up_steps=20, every_batches=3
     )
@@ -145,7 +131,9 @@ def test_it_plays_between_the_steps():
 
 @pytest.mark.slow
 def test_the_newest_agent_acts():
-    model = model_of(agents.PPO(minibatch_size=6, learning_rate=0.1, n_epochs=2))
+    model = examples.model_of(
+        agents.PPO(minibatch_size=6, learning_rate=0.1, n_epochs=2)
+    )
     seen = []
 
     class Watch(keras.callbacks.Callback):
@@ -161,7 +149,7 @@ def test_the_newest_agent_acts():
     assert history["gradient_steps"] == [4.0, 4.0]
     host = rollouts._host
     x = np.ones([2, 3], np.float32)
-    model.agent = agents.PPO(minibatch_size=6).create(*spaces(), seed=9)
+    model.agent = agents.PPO(minibatch_size=6).create(*examples.spaces(), seed=9)
     rollouts.trajectory(model)
     np.testing.assert_allclose(host(x), model.agent.policy.parameters(x), rtol=1e-5)
 
@@ -170,7 +158,7 @@ def test_the_newest_agent_acts():
 @pytest.mark.parametrize("kind", ["dataset", "arrays", "pairs", "generator"])
 def test_data_sets(kind):
     rows = batches()
-    model = model_of(agents.BC(), steps_per_execution=2)
+    model = examples.model_of(agents.BC(), steps_per_execution=2)
     options = {"batch_size": 8, "epochs": 3, "verbose": 0, "shuffle": False}
     if kind == "dataset":
         x = tf.data.Dataset.from_tensor_slices(rows).batch(8)
@@ -187,7 +175,7 @@ def test_data_sets(kind):
         ]
         del options["batch_size"]
         history = model.fit(((x,) for x in parts), steps_per_epoch=3, **options)
-    agent = agents.BC().create(*spaces())
+    agent = agents.BC().create(*examples.spaces())
     for starts in [[0, 8], [16]] * 3:
         stacked = tf.nest.map_structure(
             lambda x, starts=starts: np.stack([x[i : i + 8] for i in starts]), rows
@@ -225,60 +213,14 @@ def test_all_dtypes_are_weights(tmp_path):
     assert int(other.iterations.numpy()) == 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("config", [DQN, agents.PPO(minibatch_size=6), agents.BC()])
-def test_keras_files(tmp_path, config):
-    model = model_of(config, steps_per_execution=3, seed=5)
-    path = tmp_path / "model.keras"
-    model.save(path)
-    loaded = keras.saving.load_model(path)
-    assert loaded.steps_per_execution == 3
-    assert loaded.recipe.config == config
-    examples.assert_same(examples.weights_of(loaded), examples.weights_of(model))
-    x = np.ones([2, 3], np.float32)
-    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model(x))
-
-
-def test_a_file_names_no_optimizer(tmp_path):
-    model = model_of(agents.BC(optimizer=agents.adamw))
-    match = "got tfrl.agents:adamw, and no file may name a function; save the weights"
-    with pytest.raises(ValueError, match=match):
-        model.save(tmp_path / "model.keras")
-    model.save_weights(tmp_path / "a.weights.h5")
-
-
-def network_of(kind):
-    if kind == "named":
-        return examples.network(seed=4)
-    if kind == "sequential":
-        return keras.Sequential([keras.Input([3]), keras.layers.Dense(3)])
-    inputs = keras.Input([3])
-    outputs = keras.layers.Dense(3)(keras.layers.Dense(4)(inputs))
-    return keras.Model(inputs, outputs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["named", "sequential", "functional"])
-def test_files_with_a_network_of_ones_own(tmp_path, kind):
-    model = model_of(network=network_of(kind))
-    model.save(tmp_path / "model.keras")
-    model.save_weights(tmp_path / "a.weights.h5")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    other = model_of(network=network_of(kind), seed=2)
-    other.load_weights(tmp_path / "a.weights.h5")
-    x = np.ones([2, 3], np.float32)
-    for each in (loaded, other):
-        np.testing.assert_array_equal(each(x), model(x))
-
-
 def test_steps_add_up_over_fits_and_files(tmp_path):
-    model, envs = model_of(tiny_agents.Tiny()), examples.walks()
+    model, envs = examples.model_of(tiny_agents.Tiny()), examples.walks()
     for total in (6, 12):
         rollouts = training.Rollouts(envs, n_steps=2)
         history = model.fit(rollouts, epochs=1, steps_per_epoch=1, verbose=0).history
         assert history["env_steps"] == [total] and int(model.env_steps.numpy()) == total
     store = examples.store()
-    model = model_of(tiny_agents.Tiny())
+    model = examples.model_of(tiny_agents.Tiny())
     before = 0
     for _ in range(2):
         collect = training.Collect(examples.walks(), store, warm_up_steps=12)
@@ -289,37 +231,9 @@ def test_steps_add_up_over_fits_and_files(tmp_path):
         before += collect.env_steps
 
 
-def test_what_cannot_be_made_again_is_refused_at_the_first_save(tmp_path):
-    model = training.AgentModel(DQN.create(*spaces()))
-    with pytest.raises(ValueError, match="`AgentModel.create`, or save the weights"):
-        model.save(tmp_path / "model.keras")
-    model = model_of(network=lambda *_: examples.network())
-    with pytest.raises(ValueError, match="`AgentModel`: `network` .* got a lambda"):
-        model.save(tmp_path / "model.keras")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("suffix", [".h5", ".hdf5"])
-def test_files_that_would_not_hold_all_are_refused(tmp_path, suffix):
-    for model in (model_of(), examples.fit_model()):
-        message = f"^`{type(model).__name__}.save`: `filepath` expected .* in .keras"
-        with pytest.raises(ValueError, match=message):
-            model.save(tmp_path / f"model{suffix}")
-    assert not list(tmp_path.iterdir())
-
-
-def test_files_name_records_and_spaces_alone():
-    config = model_of().get_config()
-    text = config["recipe"]["kept"]
-    assert "tfrl.agents:DQN" in text
-    config["recipe"]["kept"] = text.replace("tfrl.agents:DQN", "os:system")
-    with pytest.raises(ValueError, match="records and spaces alone; got 'os:system'"):
-        training.AgentModel.from_config(config)
-
-
 def test_weights_of_another_agent(tmp_path):
-    model_of().save_weights(tmp_path / "a.weights.h5")
-    other = model_of(agents.DQN(hidden_units=(9,)))
+    examples.model_of().save_weights(tmp_path / "a.weights.h5")
+    other = examples.model_of(agents.DQN(hidden_units=(9,)))
     before = examples.weights_of(other)
     with pytest.raises(ValueError, match="weights expected of an agent like this one"):
         other.load_weights(tmp_path / "a.weights.h5")
@@ -328,7 +242,7 @@ def test_weights_of_another_agent(tmp_path):
 
 def test_callbacks_of_keras(tmp_path):
     tiny = tiny_agents.Tiny()
-    model, drawn = model_of(tiny), replay.UniformReplay(filled(), seed=0)
+    model, drawn = examples.model_of(tiny), replay.UniformReplay(filled(), seed=0)
     checkpoint = keras.callbacks.ModelCheckpoint(
         tmp_path / "best.weights.h5", "loss", save_weights_only=True
     )
@@ -344,20 +258,26 @@ def test_callbacks_of_keras(tmp_path):
     )
     assert len(history.epoch) == 2
     assert "loss" in (tmp_path / "log.csv").read_text()
-    other = model_of(tiny, seed=9)
+    other = examples.model_of(tiny, seed=9)
     other.load_weights(tmp_path / "best.weights.h5")
     examples.assert_same(examples.weights_of(other), examples.weights_of(model))
 
 
 def test_a_model_that_is_frozen_is_refused():
-    model, drawn = model_of(tiny_agents.Tiny()), replay.UniformReplay(filled(), seed=0)
+    model, drawn = (
+        examples.model_of(tiny_agents.Tiny()),
+        replay.UniformReplay(filled(), seed=0),
+    )
     model.trainable = False
     with pytest.raises(ValueError, match="`trainable` expected True.*; got False"):
         model.fit(drawn, steps_per_epoch=1, verbose=0)
 
 
 def test_what_update_returns_is_looked_at(monkeypatch):
-    model, drawn = model_of(tiny_agents.Tiny()), replay.UniformReplay(filled(), seed=0)
+    model, drawn = (
+        examples.model_of(tiny_agents.Tiny()),
+        replay.UniformReplay(filled(), seed=0),
+    )
     monkeypatch.setattr(type(model.agent), "update", lambda self, _: self)
     with pytest.raises(TypeError, match=r"`AgentModel`: `agent` .*\(agent, info\)"):
         model.fit(drawn, steps_per_epoch=1, verbose=0)
@@ -366,7 +286,7 @@ def test_what_update_returns_is_looked_at(monkeypatch):
 @pytest.mark.slow
 def test_schedules_follow_the_training():
     falling = schedules.LinearScheduler("percent", [(0.0, 1.0), (1.0, 0.0)])
-    model = model_of(agents.DQN(hidden_units=(8,), epsilon=falling))
+    model = examples.model_of(agents.DQN(hidden_units=(8,), epsilon=falling))
     drawn = replay.UniformReplay(filled(), seed=0)
     history = model.fit(drawn, epochs=2, steps_per_epoch=5, verbose=0).history
     np.testing.assert_allclose(history["epsilon"], [0.8, 0.3], rtol=1e-5)
@@ -379,8 +299,8 @@ def test_replicas_share_the_steps():
     found = []
     for strategy in (tf.distribute.get_strategy(), examples.strategy_of_two()):
         with strategy.scope():
-            model = model_of(steps_per_execution=2, seed=1)
-            imitator = model_of(agents.BC(), seed=1)
+            model = examples.model_of(steps_per_execution=2, seed=1)
+            imitator = examples.model_of(agents.BC(), seed=1)
         drawn = replay.UniformReplay(filled(), seed=1)
         model.fit(drawn, batch_size=6, steps_per_epoch=4, verbose=0)
         data = tf.data.Dataset.from_tensor_slices(batches()).batch(8)
@@ -395,7 +315,7 @@ def test_replicas_share_the_steps():
     ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
 )
 def test_mixed_precision_of_the_network(policy):
-    model = model_of(network=examples.network(dtype=policy))
+    model = examples.model_of(network=examples.network(dtype=policy))
     history = model.fit(
         replay.UniformReplay(filled(), seed=0), steps_per_epoch=3, verbose=0
     ).history
@@ -405,7 +325,7 @@ def test_mixed_precision_of_the_network(policy):
 
 @pytest.mark.parametrize("jit_compile", [True, False])
 def test_predict(jit_compile):
-    model = model_of()
+    model = examples.model_of()
     model.compile(jit_compile=jit_compile)
     x = np.linspace(0.0, 1.0, 15).reshape(5, 3)
     expected = model.agent.policy.parameters(x.astype(np.float32))
@@ -420,27 +340,28 @@ def test_videos(tmp_path):
     env.metadata, env.render_mode = {"render_modes": ["rgb_array"]}, "rgb_array"
     env.render = lambda: np.zeros([8, 8, 3], np.uint8)
     record = training.RecordVideo(env, None, tmp_path)
-    model_of(tiny_agents.Tiny()).fit(batches(), callbacks=[record], verbose=0)
+    examples.model_of(tiny_agents.Tiny()).fit(batches(), callbacks=[record], verbose=0)
     assert [path.name for path in tmp_path.iterdir()] == ["epoch_0001.gif"]
 
 
 @pytest.mark.parametrize("name", ["optimizer", "loss", "metrics", "run_eagerly"])
 def test_agents_bring_their_own_losses(name):
     with pytest.raises(TypeError, match=f"`AgentModel.compile`: `{name}` expected not"):
-        model_of().compile(**{name: "sgd"})
+        examples.model_of().compile(**{name: "sgd"})
 
 
 @pytest.mark.parametrize("count", [0, -1, True, 2.0])
 def test_steps_of_an_execution(count):
     with pytest.raises((TypeError, ValueError), match="`steps_per_execution` expected"):
-        model_of().compile(steps_per_execution=count)
+        examples.model_of().compile(steps_per_execution=count)
 
 
 def test_experience_of_another_kind():
     drawn, empty = map(replay.UniformReplay, (filled(), examples.store()))
     rollouts = training.Rollouts(examples.walks(), n_steps=2)
     dqn, bc, ppo = (
-        model_of(x) for x in (DQN, agents.BC(), agents.PPO(minibatch_size=6))
+        examples.model_of(x)
+        for x in (examples.DQN, agents.BC(), agents.PPO(minibatch_size=6))
     )
     one, rows = {"steps_per_epoch": 1}, batches()
     cases = [
@@ -468,7 +389,7 @@ def test_experience_of_another_kind():
 
 @pytest.mark.parametrize("played", ["Rollouts", "Evaluate"])
 def test_environments_of_other_spaces_are_refused(played):
-    model, envs = model_of(tiny_agents.Tiny()), examples.walks()
+    model, envs = examples.model_of(tiny_agents.Tiny()), examples.walks()
     other = gym.make_vec("CartPole-v1", 3, vectorization_mode="sync")
     rollouts = training.Rollouts(other if played == "Rollouts" else envs, n_steps=2)
     judges = [training.Evaluate(other, n_episodes=1)] if played == "Evaluate" else []
@@ -478,15 +399,15 @@ def test_environments_of_other_spaces_are_refused(played):
 
 def test_who_needs_an_agent():
     with pytest.raises(TypeError, match="hyper-parameters are for `AgentModel.create`"):
-        training.AgentModel(DQN)
+        training.AgentModel(examples.DQN)
     with pytest.raises(TypeError, match="`agent` expected .* arrays"):
         training.AgentModel(counter().replace(exact="text"))
     collect = training.Collect(examples.walks(), examples.store(), warm_up_steps=3)
     with pytest.raises(TypeError, match="got None beside a FitModel, which has no age"):
         collect.before_fit(examples.q_model())
-    agent = DQN.create(*spaces())
+    agent = examples.DQN.create(*examples.spaces())
     with pytest.raises(TypeError, match="`AgentModel.create`: `config` expected hyper"):
-        training.AgentModel.create(agent, *spaces())
+        training.AgentModel.create(agent, *examples.spaces())
 
 
 @pytest.mark.parametrize(
@@ -499,7 +420,7 @@ def test_who_needs_an_agent():
     ],
 )
 def test_callbacks_that_set_an_optimizer(callback):
-    model = model_of(agents.BC())
+    model = examples.model_of(agents.BC())
     with pytest.raises(
         TypeError, match="none that sets the optimizer .* the agent has"
     ):
@@ -510,11 +431,11 @@ def test_callbacks_that_set_an_optimizer(callback):
 
 
 def test_agents_of_another_structure():
-    model = model_of()
+    model = examples.model_of()
     before = examples.weights_of(model)
     for config in (agents.DQN(hidden_units=(9,)), agents.DQN(hidden_units=())):
         with pytest.raises(ValueError, match="arrays of the shapes of the model's wei"):
-            model.agent = config.create(*spaces())
+            model.agent = config.create(*examples.spaces())
     examples.assert_same(before, examples.weights_of(model))
 
 
@@ -547,32 +468,8 @@ def test_dqn_solves_cart_pole(seed):
     assert history["val_return_mean"][-1] >= 475.0
 
 
-def test_files_keep_the_dtype_policy(tmp_path):
-    path, x = tmp_path / "model.keras", np.linspace(-1.0, 1.0, 60).reshape(20, 3)
-    before = keras.config.dtype_policy()
-    for made, other in (("mixed_bfloat16", "float32"), ("float32", "mixed_float16")):
-        try:
-            keras.config.set_dtype_policy(made)
-            model = model_of(seed=1)
-            keras.config.set_dtype_policy(other)
-            model.save(path)
-            loaded = keras.saving.load_model(path)
-            assert keras.config.dtype_policy().name == other
-        finally:
-            keras.config.set_dtype_policy(before)
-        expected = model.predict(x, verbose=0)
-        np.testing.assert_array_equal(loaded.predict(x, verbose=0), expected)
-
-
-def test_files_of_old_keep_no_dtype_policy():
-    config = model_of(tiny_agents.Tiny()).get_config()
-    del config["recipe"]["dtype_policy"]
-    loaded = training.AgentModel.from_config(config)
-    assert loaded.recipe.dtype_policy == keras.config.dtype_policy()
-
-
 def test_nan_ends_fit():
-    model = model_of(agents.BC(hidden_units=(4,), learning_rate=1e30))
+    model = examples.model_of(agents.BC(hidden_units=(4,), learning_rate=1e30))
     ends = keras.callbacks.TerminateOnNaN()
     history = model.fit(batches(), epochs=5, callbacks=[ends], verbose=0)
     assert len(history.epoch) < 5

@@ -11,10 +11,19 @@ import tensorflow as tf
 
 from tfrl._internal import dtype_policies, named_arrays
 from tfrl.agents import agent as agents
+from tfrl.agents import gradient_transforms
 from tfrl.saving import checkpoints, typed_json
 from tfrl.training import _kept_arguments
 
 _WHERE = "AgentModel"
+# The only functions and classes that a file may name beside records and spaces.
+_OPTIMIZERS = (
+    *(gradient_transforms.adagrad, gradient_transforms.adam, gradient_transforms.adamw),
+    *(gradient_transforms.lamb, gradient_transforms.lion, gradient_transforms.nadam),
+    *(gradient_transforms.rmsprop, gradient_transforms.sgd),
+    *(keras.optimizers.Adam, keras.optimizers.AdamW),
+    *(keras.optimizers.RMSprop, keras.optimizers.SGD),
+)
 # Packages whose classes Keras finds by their module.
 _KNOWN = ("keras", "keras_hub", "keras_cv", "keras_nlp")
 
@@ -155,7 +164,9 @@ class Recipe:
         for place, what in _kept_arguments.lost(kept, "").items():
             _refuse(place, what)
         for what in _marked(kept, "=name", "=partial"):
-            _refuse("config", f"{what}, and no file may name a function", cure="")
+            if _kept_arguments.made({"=name": what}) not in _OPTIMIZERS:
+                named = f"{what}, and of functions a file may name optimizers alone"
+                _refuse("config", named, cure="")
         policy = keras.dtype_policies.serialize(self.dtype_policy)
         found = {"kept": typed_json.to_json(kept), "dtype_policy": policy, **network}
         again = understood(found).made()
@@ -182,13 +193,13 @@ def understood(data: Mapping[str, Any], custom_objects: Any = None) -> Recipe:
     kept = typed_json.from_json(data["kept"])
     for named in _marked(kept, "=call", "=name", "=partial"):
         kind = _kept_arguments.made({"=name": named})
-        is_known = isinstance(kind, type) and (
+        is_record = isinstance(kind, type) and (
             dataclasses.is_dataclass(kind) or issubclass(kind, gym.Space)
         )
-        if not is_known:
+        if not (is_record or kind in _OPTIMIZERS):
             raise ValueError(
-                "`AgentModel`: a file expected of records and spaces alone; got "
-                f"{named!r}; load nothing that others changed"
+                "`AgentModel`: a file expected of records, spaces, optimizers alone; "
+                f"got {named!r}; load nothing that others changed"
             )
     parts = {name: _kept_arguments.made(part) for name, part in kept.items()}
     arguments = parts.pop("arguments")
