@@ -76,7 +76,7 @@ def test_members_have_temperatures_of_their_own():
     fixed = agents.SAC(hidden_units=(4,), learn_temperature=False)
     found = [float(x.log_temperature.params) for x in grown(fixed, **given).agents]
     np.testing.assert_allclose(np.exp(found), [0.5, 0.25], rtol=1e-6)
-    with pytest.raises(ValueError, match="numbers that an update reads, .*'temperatu"):
+    with pytest.raises(ValueError, match="floats that an update reads, .*'temperatu"):
         grown(dataclasses.replace(fixed, learn_temperature=True), **given)
 
 
