@@ -368,7 +368,7 @@ class Workers:
                 f"`Trainer`: expected all {self.count} workers to stay; got at least "
                 f"one that is gone, as worker {self.rank} sees it; what was trained "
                 "since the last checkpoint, if anything, is lost: start all workers "
-                "again, and resume (--resume) what is saved"
+                "again, and resume what is saved (`resume=True`, `--resume`)"
             ) from error
 
 

@@ -344,7 +344,7 @@ def check_start(directory: pathlib.Path, resume: bool) -> None:
         raise ValueError(
             f"`Trainer`: `output_dir` expected a folder without a run; got "
             f"{str(directory)!r} with one at {saved} environment steps; "
-            "resume it (--resume) or choose another folder"
+            "resume it (`resume=True`, `tfrl --resume`) or choose another folder"
         )
 
 

@@ -40,7 +40,7 @@ def test_picture_shows_all_curves(tmp_path):
     curves.plot_learning_curve(columns(), path, title="PPO", target=475.0)
     assert {curves._TRAIN, curves._EVAL, curves._TARGET} <= colours(path)
     assert list(tmp_path.iterdir()) == [path]
-    curves.plot_learning_curve(columns() | {EVAL: np.full(60, np.nan)}, path, title="x")
+    curves.plot_learning_curve(columns() | {EVAL: np.full(60, np.nan)}, path)
     assert {curves._EVAL, curves._TARGET}.isdisjoint(colours(path))
 
 
@@ -88,7 +88,7 @@ def test_failed_drawing_keeps_the_old_picture(tmp_path, monkeypatch):
 
     monkeypatch.setattr(figure.Figure, "savefig", broken)
     with pytest.raises(OSError, match="disk full"):
-        curves.plot_learning_curve(columns(), path, title="x")
+        curves.plot_learning_curve(columns(), path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -176,7 +176,7 @@ def plot_learning_curve(
     metrics: str | os.PathLike[str] | Mapping[str, np.ndarray],
     path: str | os.PathLike[str],
     *,
-    title: str,
+    title: str = "",
     target: float | None = None,
 ) -> None:
     """Draws the returns of a run over its environment steps, as a PNG.
