@@ -104,6 +104,20 @@ class Unhashable(list):
     pass
 
 
+class Told(wrappers.TimeLimit):
+    """As if it were of tfrl, with a function that it may have been given."""
+
+    __module__ = "tfrl.tests"
+
+    def __init__(self, env, function):
+        super().__init__(env, 7)
+        self.function = function
+
+
+def told(function):
+    return wrappers.AutoReset(Told(cartpole.CartPole(), function))
+
+
 def limited(n_steps=7, env=cartpole.CartPole, **options):
     return wrappers.AutoReset(wrappers.TimeLimit(env(**options), n_steps))
 
@@ -117,6 +131,11 @@ def limited(n_steps=7, env=cartpole.CartPole, **options):
         ((limited(), 2), (cartpole.CartPole(), 2), False),
         ((limited(), 2), (limited(), 3), False),
         ((limited(env=Own), 2), (limited(env=Own), 2), False),
+        ((told(None), 2), (told(None), 2), True),
+        ((told(1), 2), (told(1.0), 2), False),
+        ((told([np.ones(2)]), 2), (told([np.ones(2)]), 2), True),
+        ((told([np.ones(2)]), 2), (told([np.zeros(2)]), 2), False),
+        ((told(list_of), 2), (told(list_of), 2), False),
         ((limited(), Unhashable()), (limited(), Unhashable()), False),
     ],
 )

@@ -1,6 +1,5 @@
 """What one call of a run in a graph computes, kept for the runs that follow."""
 
-import pickle
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -244,7 +243,7 @@ def kept(make: Callable[..., Any], env: protocol.CompiledEnv, *given: Any) -> An
     try:
         key = make, _settings_of(env), *given
         hash(key)
-    except (TypeError, AttributeError, pickle.PicklingError):
+    except TypeError:
         return make(env, *given)
     if replicated.n_replicas() > 1:
         return make(env, *given)
@@ -255,7 +254,7 @@ def kept(make: Callable[..., Any], env: protocol.CompiledEnv, *given: Any) -> An
     return found
 
 
-def _settings_of(env: protocol.CompiledEnv) -> bytes:
+def _settings_of(env: protocol.CompiledEnv) -> Hashable:
     """What tells environments of tfrl apart; a TypeError if one within is another's."""
     settings = []
     for layer in wrappers.layers(env):
@@ -264,5 +263,18 @@ def _settings_of(env: protocol.CompiledEnv) -> bytes:
         # Spaces follow from the rest, but for the generators that they draw by.
         apart = gym.Space, protocol.CompiledEnv
         own = {k: x for k, x in vars(layer).items() if not isinstance(x, apart)}
-        settings.append((type(layer), own))
-    return pickle.dumps(settings)
+        settings.append((type(layer), _plain(own)))
+    return tuple(settings)
+
+
+def _plain(value: Any) -> Hashable:
+    """Numbers, texts and nests of them, in a form to be compared; else a TypeError."""
+    if isinstance(value, dict):
+        return tuple([(name, _plain(x)) for name, x in value.items()])
+    if isinstance(value, list | tuple):
+        return type(value), tuple(map(_plain, value))
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.dtype, value.shape, value.tobytes()
+    if value is None or isinstance(value, bool | int | float | str | np.generic):
+        return type(value), value
+    raise TypeError(f"a {type(value).__name__} may be read in many ways")
