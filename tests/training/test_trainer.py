@@ -162,28 +162,6 @@ def test_a_lost_environment_loses_no_finished_epoch(tmp_path):
         assert train(tmp_path, resume=True, **settings)[0].epoch == 6
 
 
-def made_apart(n_envs):
-    """One alone in a process."""
-    kind = "async" if n_envs == 1 else "sync"
-    return vector.make_vec("CartPole-v1", n_envs, kind)
-
-
-def test_a_run_ends_as_it_would_without_the_environments_to_evaluate_in(tmp_path):
-    intervals = cadence.Intervals(eval_episodes=1)
-    with build(tmp_path, make_envs=made_apart, intervals=intervals) as running:
-        processes = running.eval_envs.unwrapped.processes
-
-        def kill_and_stop():
-            os.kill(processes[0].pid, signal.SIGKILL)
-            processes[0].join()
-            signal.raise_signal(signal.SIGTERM)
-
-        at_epoch(running, 2, kill_and_stop)
-        with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
-            running.run(quiet=True)
-    assert checkpoints.latest_step(tmp_path) == 3 * 32
-
-
 def test_a_run_is_within_a_context(tmp_path):
     running = build(tmp_path / "run")
     with pytest.raises(RuntimeError, match=r"within `with Trainer\(...\) as trainer:`"):
