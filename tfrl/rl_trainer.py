@@ -255,7 +255,8 @@ def main(
     Returns:
         0 after a complete run, 130 after an interrupted one, with a line on stdout on
         how to resume what was saved, 1 after a rehearsal with a failure, 75 if another
-        worker is gone and all must be resumed, 2 for bad input. For the last two, one
+        worker or a process of the environments is gone, or nobody answers at an
+        address, and the run is to be resumed, 2 for bad input. For the last two, one
         line on stderr gives the reason; an environment that raises in an actor gives 2,
         and its traceback follows.
 

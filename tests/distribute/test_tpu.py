@@ -146,7 +146,7 @@ def test_a_silent_metadata_server_is_given_up(monkeypatch):
         refused("TimeoutError: no answer within 0.2 sec", "my-tpu")
 
 
-def test_the_error_says_where_which_wheel_and_how(calls, monkeypatch):
+def test_the_error_says_where_which_wheel_and_how(calls, listening, monkeypatch):
     def absent(resolver):
         raise tf.errors.NotFoundError(None, None, "TPUs not found\nin the cluster")
 
@@ -162,6 +162,10 @@ def test_the_error_says_where_which_wheel_and_how(calls, monkeypatch):
     ):
         assert part in str(error)
     assert isinstance(error.__cause__, tf.errors.NotFoundError)
+    assert "anew" not in str(error)
+    # TensorFlow takes what it has connected to for a part of itself.
+    error = refused("got 'grpc://.*NotFoundError", f"grpc://127.0.0.1:{listening}")
+    assert "rehearse, in a process started anew, as" in str(error)
     monkeypatch.setenv("TPU_NAME", "no-such-tpu")
     refused("got '' .from TPU_NAME., but looked for a")
 

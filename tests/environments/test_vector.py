@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from running_processes import gone
 
 from tfrl._internal import gym_checks
 from tfrl.environments import vector, wrappers
@@ -52,13 +54,44 @@ def test_async_plays_as_sync_does():
     for vectorization in ("sync", "async"):
         envs = vector.make_vec("CartPole-v1", 2, vectorization)
         assert stepping.autoreset_mode(envs) == AutoresetMode.DISABLED
-        # A terminal sends them to all processes; the first one decides.
+        # Terminals and schedulers send them to all processes; the first one decides.
         for process in getattr(envs.unwrapped, "processes", ()):
             os.kill(process.pid, signal.SIGINT)
             os.kill(process.pid, signal.SIGHUP)
+            os.kill(process.pid, signal.SIGTERM)
         played.append(play(envs, 40))
         envs.close()
     np.testing.assert_array_equal(*played)
+
+
+class Hanging(gym.Wrapper):
+    """A step that never returns."""
+
+    def step(self, action):
+        time.sleep(1000)
+
+
+def test_hanging_processes_are_ended():
+    envs = vector.make_vec("CartPole-v1", 2, "async", wrappers=[Hanging])
+    envs.reset(seed=0)
+    envs.step_async(np.zeros(2, int))
+    with pytest.warns(UserWarning, match="a pending call to `step`"):
+        envs.close(timeout=0.1)
+    assert [process.exitcode for process in envs.processes] == [-signal.SIGKILL] * 2
+
+
+def test_processes_end_quietly_with_the_one_that_started_them(tmp_path):
+    script = tmp_path / "killed.py"
+    script.write_text(
+        "import os, signal, tfrl\n"
+        "if __name__ == '__main__':\n"
+        "    envs = tfrl.environments.make_vec('CartPole-v1', 2, 'async')\n"
+        "    print(*[process.pid for process in envs.processes], flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert gone(*map(int, done.stdout.split()))
+    assert "Traceback" not in done.stderr
 
 
 def test_a_script_without_a_guard_is_told_of_it(tmp_path):

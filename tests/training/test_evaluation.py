@@ -12,6 +12,7 @@ from refusals import bad
 from toy_envs import MODES, Walk, act, vector
 
 from tfrl.environments import parallel_vector
+from tfrl.environments import vector as vectors
 from tfrl.training import evaluation
 from tfrl.training.collecting import recording
 
@@ -297,6 +298,14 @@ def test_actions_that_no_environment_takes(kind):
         message = f"(?s)`{name}`: `policy` expected to return actions .*{match}"
         with pytest.raises(ValueError, match=message):
             play(lambda observations: actions, envs, 3, seed=0)
+
+
+def test_a_lost_process_is_told_as_of_an_evaluation():
+    envs = vectors.make_vec("CartPole-v1", 1, "async")
+    envs.processes[0].kill()
+    message = r"in an evaluation: .* environment 0 \(exit code -9\) after 0 steps"
+    with pytest.raises(ConnectionError, match=message):
+        evaluation.evaluate(lambda seen: np.zeros(1, int), envs, 1, seed=0)
 
 
 def test_episodes_that_never_end_are_told(monkeypatch):

@@ -18,8 +18,9 @@ from tiny_agents import EVERY, TinyAgent, assert_same, at_epoch, build
 
 from tfrl.agents import replicated
 from tfrl.agents.on_policy import ppo
+from tfrl.environments import vector
 from tfrl.saving import checkpoints
-from tfrl.training import _processes, trainer
+from tfrl.training import _processes, cadence, trainer
 
 AGENT = ppo.PPO(n_epochs=4, minibatch_size=16, hidden_units=(4,))
 
@@ -211,6 +212,28 @@ def test_a_call_that_passes_over_an_interrupt_is_broken_off(fails):
         interruption.call(called, fails)
     with pytest.raises(_processes.Interrupted):
         interruption.call(called, fails)
+
+
+def made_apart(n_envs):
+    """One alone in a process."""
+    kind = "async" if n_envs == 1 else "sync"
+    return vector.make_vec("CartPole-v1", n_envs, kind)
+
+
+def test_a_run_ends_as_it_would_without_the_environments_to_evaluate_in(tmp_path):
+    intervals = cadence.Intervals(eval_episodes=1)
+    with build(tmp_path, make_envs=made_apart, intervals=intervals) as running:
+        processes = running.eval_envs.unwrapped.processes
+
+        def kill_and_stop():
+            os.kill(processes[0].pid, signal.SIGKILL)
+            processes[0].join()
+            signal.raise_signal(signal.SIGTERM)
+
+        at_epoch(running, 2, kill_and_stop)
+        with pytest.raises(KeyboardInterrupt, match="asked to end; saved"):
+            running.run(quiet=True)
+    assert checkpoints.latest_step(tmp_path) == 3 * 32
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])

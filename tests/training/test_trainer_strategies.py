@@ -219,10 +219,10 @@ def test_trajectories_are_joined_side_by_side():
 def test_workers_that_differ_are_told_in_what():
     workers = _Several(lambda data: data.replace(b"7", b"8"))
     workers.check_alike({"n_steps": 5})
-    with pytest.raises(
-        ValueError, match="`seed` expected alike .* got 7 .* and 8 on w"
-    ):
-        workers.check_alike({"n_steps": 5, "seed": 7})
+    agent = {"=call": "tfrl.agents:PPO", "gamma": 0.9, "minibatch_size": 7}
+    told = r"got agent.minibatch_size: 7 on worker 0, 8 on worker 1; start all with"
+    with pytest.raises(ValueError, match=f"`Trainer`: .* alike on all workers; {told}"):
+        workers.check_alike({"n_steps": 5, "agent": agent})
 
 
 def test_a_lost_worker_is_put_in_words():

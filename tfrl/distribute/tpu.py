@@ -39,7 +39,8 @@ def tf_init_tpu(worker: str = "", protocol: str | None = None) -> str:
     variables KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME and TPU_CONFIG names another,
     as Google Cloud sets them. A remote TPU is the name of a Cloud TPU or
     `grpc://host:port` (port 8470 unless given); it is asked for an answer before
-    TensorFlow, which would wait for minutes, connects.
+    TensorFlow, which would wait for minutes, connects. If what answers is no TPU,
+    TensorFlow is of no use in this process any more.
 
     Where no TPU is, the error comes within seconds. A repeated call empties a TPU:
     what lay on it is lost. tfrl has been tried on stand-ins for a TPU only.
@@ -87,7 +88,7 @@ def connect(
     arguments.check_type(where, "protocol", protocol, str | None, "a string or None")
     place, origin = (worker, "") if worker else _place_in_environment(where)
     is_local = place in ("", "local")
-    endpoints = _endpoints(where, place) if "://" in place else []
+    endpoints, is_bound = _endpoints(where, place) if "://" in place else [], False
     try:
         if is_local:
             _check_host()
@@ -95,12 +96,14 @@ def connect(
         else:
             _check_answers(endpoints)
             resolver = _within(_NAME_SECONDS, lambda: _remote_resolver(where, place))
+            is_bound = True
             tf.config.experimental_connect_to_cluster(
                 resolver, protocol="grpc" if protocol is None else protocol
             )
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
-        raise _absent(where, repr(worker) + origin, place, error) from error
+        got = repr(worker) + origin
+        raise _absent(where, got, place, error, is_bound) from error
     return resolver, is_local
 
 
@@ -197,7 +200,10 @@ def _within(seconds: float, function: Callable[[], Any]) -> Any:
     return done.result()
 
 
-def _absent(where: str, got: str, place: str, error: Exception) -> ValueError:
+def _absent(
+    where: str, got: str, place: str, error: Exception, is_bound: bool
+) -> ValueError:
+    """Says where none was found; `is_bound` if TensorFlow connected to what is none."""
     if place in ("", "local"):
         files = ", ".join(sorted(glob.glob(_DEVICE_FILES))) or "none"
         variables = f"{', '.join(_NAMING)}: {'not asked' if place else 'not set'}"
@@ -209,6 +215,8 @@ def _absent(where: str, got: str, place: str, error: Exception) -> ValueError:
             f"for a Cloud TPU named {place!r}, which Google's metadata server knows "
             "inside Google Cloud only (an address begins with grpc://)"
         )
+    # It takes devices of there for its own from then on, and knows no way back.
+    anew = ", in a process started anew, as TensorFlow is of no use in this one"
     reason = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
     return ValueError(
         f"`{where}`: `worker` expected a TPU; got {got}, but looked "
@@ -216,8 +224,8 @@ def _absent(where: str, got: str, place: str, error: Exception) -> ValueError:
         "tensorflow-tpu, at most 2.20 (the extra `tfrl[tpu]`; see "
         f"tools/site/install.md), and here is {_installed()}; for a TPU runtime "
         "choose Runtime > Change runtime type > TPU in Colab, or create a TPU VM in "
-        "Google Cloud and pass 'local' there; without one, rehearse: "
-        "`tfrl.distribute.strategy('rehearsal:8')`"
+        "Google Cloud and pass 'local' there; without one, rehearse"
+        f"{anew if is_bound else ''}: `tfrl.distribute.strategy('rehearsal:8')`"
     )
 
 

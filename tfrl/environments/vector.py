@@ -2,8 +2,10 @@
 
 import functools
 import importlib
+import multiprocessing
 import signal
 from collections.abc import Callable, Sequence
+from multiprocessing import context
 from typing import Any
 
 import gymnasium as gym
@@ -44,8 +46,9 @@ def make_vec(
     `step` always returns the true last observation of an episode.
 
     The processes of `"async"` are spawned: they import the main script anew, which
-    must therefore do its work under `if __name__ == "__main__":`. They ignore Ctrl-C,
-    which a terminal sends to them too: the main process ends them.
+    must therefore do its work under `if __name__ == "__main__":`. They ignore Ctrl-C
+    and SIGTERM, which terminals and schedulers send to them too: the main process ends
+    them, and they end when it does.
 
     Args:
         env_id: a registered Gymnasium id such as `"CartPole-v1"`, after the module that
@@ -157,7 +160,7 @@ def _of_gymnasium(
         vector_kwargs["autoreset_mode"] = AutoresetMode.DISABLED
     if vectorization == "async":
         # Forking a process in which TensorFlow runs its threads can deadlock.
-        vector_kwargs |= {"context": "spawn", "worker": _play_in_a_process}
+        vector_kwargs |= {"context": "spawn", "worker": _InAProcess()}
     try:
         return gym.make_vec(
             env_id,
@@ -182,14 +185,34 @@ def _of_gymnasium(
         ) from error
 
 
-def _play_in_a_process(*given: Any) -> None:
+class _InAProcess:
     """Does what Gymnasium's processes do, until the one that started them ends them.
 
-    A terminal sends Ctrl-C to all; a run ends the current epoch first.
+    A terminal sends Ctrl-C to all, and what ends a job SIGTERM; a run ends the current
+    epoch first. So whoever ends one by `terminate`, as `close(terminate=True)` does,
+    and Python at its end, kills it.
     """
-    for number in (signal.SIGINT, *end_signals.hangups()):
-        signal.signal(number, signal.SIG_IGN)
-    async_vector_env._async_worker(*given)
+
+    def __call__(self, *given: Any) -> None:
+        for number in (signal.SIGINT, *end_signals.hangups()):
+            signal.signal(number, signal.SIG_IGN)
+        # A handler, unlike SIG_IGN, is not handed on to what an environment starts.
+        signal.signal(signal.SIGTERM, _ignore)
+        try:
+            async_vector_env._async_worker(*given)
+        except BrokenPipeError:
+            starter = multiprocessing.parent_process()
+            if starter is None or starter.is_alive():  # else nobody is there to tell
+                raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        started: Any = context.get_spawning_popen()
+        started.terminate = started.kill
+        return {}
+
+
+def _ignore(*_: Any) -> None:
+    pass
 
 
 def _spec(env_id: str) -> EnvSpec:

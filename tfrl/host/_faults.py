@@ -3,10 +3,8 @@
 The processes of a vector that was left within a call are ended.
 """
 
-import contextlib
 import pathlib
 import re
-import time
 import traceback
 import types
 from multiprocessing import connection
@@ -16,7 +14,7 @@ import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
-from tfrl._internal import gym_checks
+from tfrl._internal import async_vectors, gym_checks
 from tfrl.host import _serial
 
 # Frames of these lie between a vector and the environments that a user wrote.
@@ -48,8 +46,6 @@ _FAULTS = (
     (r"ValueError: not enough values to unpack .* (\d+)\)", "", "{} values"),
     (r"ValueError: too many values to unpack", "", "more values"),
 )
-# So long may processes take to close their environments where a call was broken off.
-_CLOSING_SECONDS = 1.0
 # What vectors call the number of an environment; `i` may count something else.
 _COUNTERS = "index", "env_num", "env_idx", "i"
 _Told = tuple[int | None, str, str]  # which environment, what was expected, what came
@@ -66,7 +62,7 @@ def explain(envs: Any, error: BaseException, step: int) -> None:
     if isinstance(error, ConnectionError | EOFError) and hasattr(vector, "processes"):
         _end_of_a_worker(vector, error, max(step - 1, 0))
     if isinstance(vector, AsyncVectorEnv) and vector._state != AsyncState.DEFAULT:
-        _end_processes(vector)
+        async_vectors.end_processes(vector)
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if not isinstance(error, Exception) or not _is_between(frames):
         return
@@ -87,26 +83,12 @@ def _end_of_a_worker(vector: Any, error: Exception, step: int) -> NoReturn:
             process.join(5.0)  # what ends closes its files before it has a code
     codes = enumerate([process.exitcode for process in vector.processes])
     who = ", ".join(f"{n} (exit code {code})" for n, code in codes if code is not None)
-    _end_processes(vector)
+    async_vectors.end_processes(vector)
     raise ConnectionError(
         "`Stepper`: `envs` expected its worker processes to go on; got the end of that "
         f"of environment {who or '?'} after {step} steps; see what killed it (memory?) "
         "and resume the run"
     ) from error
-
-
-def _end_processes(vector: Any) -> None:
-    """Closes an `AsyncVectorEnv`, whose own `close` would wait for lost answers."""
-    vector.closed = True
-    for pipe in vector.parent_pipes:
-        with contextlib.suppress(OSError):  # of one that has ended
-            pipe.send(("close", None))
-    deadline = time.monotonic() + _CLOSING_SECONDS
-    for process in vector.processes:
-        process.join(max(0.0, deadline - time.monotonic()))
-        process.kill()
-    for process in vector.processes:
-        process.join()
 
 
 def _is_between(frames: list[types.FrameType]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from tfrl._internal import gym_checks
+from tfrl._internal import async_vectors, gym_checks
 from tfrl.environments import attributes
 from tfrl.environments.compiled import wrappers
 
@@ -44,7 +44,7 @@ def made_envs(
         if is_new:
             _check_apart(found)
         gym_checks.check_vector("Trainer", "make_envs", found[-1], count)
-        undo.callback(found[-1].close)
+        undo.callback(async_vectors.close, found[-1])
     if is_new:
         check_learns_nothing("Trainer", "make_envs", found[-1])
     return found

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfrl._internal import arguments, end_signals
 from tfrl.core import records
 from tfrl.saving import typed_json
+from tfrl.training import _kept_arguments
 
 _Played = TypeVar("_Played")
 
@@ -342,14 +343,18 @@ class Workers:
 
     def check_alike(self, facts: Mapping[str, Any]) -> None:
         """Raises if the workers do not agree on `facts`, plain values by name."""
-        for rank, others in enumerate(self.gather_values(dict(facts))):
-            for name, value in facts.items():
-                if others.get(name) != value:
-                    raise ValueError(
-                        f"`Trainer`: `{name}` expected alike on all workers; got "
-                        f"{value!r} on worker {self.rank} and {others.get(name)!r} on "
-                        f"worker {rank}; start all with the same arguments and folder"
-                    )
+        first, *rest = self.gather_values(dict(facts))
+        for rank, others in enumerate(rest, 1):
+            unlike = _kept_arguments.differences(first, others)
+            if unlike:
+                told = (
+                    f"{name}: {one} on worker 0, {other} on worker {rank}"
+                    for name, (one, other) in unlike.items()
+                )
+                raise ValueError(
+                    "`Trainer`: arguments expected alike on all workers; got "
+                    f"{'; '.join(told)}; start all with the same arguments and folder"
+                )
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:

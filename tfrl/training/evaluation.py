@@ -1,6 +1,7 @@
 """Policies judged by whole episodes, models by whole data sets."""
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,8 +108,26 @@ def evaluate(
             f"for each of {agents}; got {n_episodes}; take {wanted}"
         )
     tally = Tally(n_envs, n_episodes, agents)
+    with _told_as_an_evaluation():
+        _play(acting, envs, tally, seed, temperature)
+    return tally.evaluation()
+
+
+@contextlib.contextmanager
+def _told_as_an_evaluation() -> Iterator[None]:
+    """Tells a lost process of the environments from one of those to train in."""
+    try:
+        yield
+    except ConnectionError as error:
+        raise ConnectionError(f"in an evaluation: {error}") from error
+
+
+def _play(
+    acting: Any, envs: VectorEnv, tally: Any, seed: int, temperature: float
+) -> None:
+    """Plays as long as the tally lacks episodes."""
     stepper = stepping.Stepper(envs, seed)
-    initial = memory = acting.initial_state(n_envs)
+    initial = memory = acting.initial_state(envs.num_envs)
     rng = np.random.default_rng(seed)
     n_steps = 0
     while not tally.is_full():
@@ -116,13 +135,12 @@ def evaluate(
             stepper.observations, memory, seed=rng, temperature=temperature
         )
         seen = _played_actions.Seen(stepper.observations, n_steps)
-        actions = _played_actions.checked(where, acted.actions, envs, seen)
+        actions = _played_actions.checked("evaluate", acted.actions, envs, seen)
         n_steps += 1
         outcome = stepper.step(actions)
         ended = outcome.terminated | outcome.truncated
         tally.add(outcome.rewards, ended, outcome.valid, outcome.successes)
         memory = collection.remembered(acted.state, initial, outcome)
-    return tally.evaluation()
 
 
 def endless(collector: collection.Collector, judged: Any) -> str | None:

@@ -254,6 +254,21 @@ def test_what_nobody_can_be_at(ray, address):
         _ray_actors.RayActors(what, 1, numbers, address)
 
 
+@pytest.mark.parametrize("address", ["auto", "ray://cluster"])
+def test_where_ray_finds_nothing_is_told_alike(ray, monkeypatch, address):
+    def init(**_):
+        raise ConnectionError("Could not find any. Please set `RAY_ADDRESS`.")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", init)
+    what, numbers = task()
+    # To try again helps only where a cluster may begin to answer.
+    kind = ValueError if address == "auto" else ConnectionError
+    match = rf"^`ActorPool`: .* got '{address}' \(Could not find any\); start one with"
+    with pytest.raises(kind, match=match):
+        _ray_actors.RayActors(what, 1, numbers, address)
+
+
 def test_weights_reach_calls_that_are_made_afterwards(ray):
     given, numbers = task(slots=1)
     engine = _ray_actors.RayActors(given, 1, numbers, None)

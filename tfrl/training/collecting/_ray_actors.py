@@ -71,11 +71,16 @@ def _check_answers(address: str | None) -> None:
         socket.create_connection(host, _CONNECT_SECONDS).close()
     except (OSError, OverflowError, UnicodeError) as error:
         source = " of RAY_ADDRESS" if told else ""
-        raise ConnectionError(
-            "`ActorPool`: `address` expected a Ray cluster that answers; got "
-            f"{found[0]!r}{source} ({error}); start one with `ray start --head`, or "
-            "leave it out"
-        ) from error
+        raise ConnectionError(_without(f"{found[0]!r}{source}", error)) from error
+
+
+def _without(got: str, error: Exception) -> str:
+    """Says that there is no cluster at an address."""
+    return (
+        "`ActorPool`: `address` expected a Ray cluster that answers; got "
+        f"{got} ({str(error).partition('. ')[0]}); start one with `ray start --head`, "
+        "or leave it out"
+    )
 
 
 class _Playing:
@@ -134,6 +139,7 @@ class RayActors:
 
     Raises:
         ConnectionError: if there is no cluster at the address.
+        ValueError: if "auto" finds none.
     """
 
     def __init__(
@@ -153,7 +159,12 @@ class RayActors:
                 address, options["num_cpus"] = "local", max(count, os.cpu_count() or 1)
             with warnings.catch_warnings(), end_signals.kept_sigterm():
                 warnings.simplefilter("ignore", FutureWarning)
-                self._ray.init(address=address, **options)
+                try:
+                    self._ray.init(address=address, **options)
+                except ConnectionError as error:
+                    # What "auto" does not find will not be there later either.
+                    kind = ValueError if address == "auto" else ConnectionError
+                    raise kind(_without(repr(address), error)) from error
         self._version, self._weights = 0, self._ray.put((0, numbers))
         # Where this process finds modules, for actors that see the same files.
         environ = {**_ENVIRON, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -173,7 +173,7 @@ class ActorCollector(collection.Collector):
                 nobody answers at the address of a Ray cluster.
             Interrupted: if the run is to end; nothing has been collected then.
             RuntimeError: if an environment raises.
-            ValueError: as in `Collector.collect`.
+            ValueError: as in `Collector.collect`, or if "auto" finds no Ray cluster.
         """
         del seed, temperature
         began = time.perf_counter()
