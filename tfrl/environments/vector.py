@@ -207,7 +207,8 @@ class _InAProcess:
 
     def __getstate__(self) -> dict[str, Any]:
         started: Any = context.get_spawning_popen()
-        started.terminate = started.kill
+        if started is not None:  # it is pickled for its start
+            started.terminate = started.kill
         return {}
 
 
