@@ -141,13 +141,15 @@ class ServedPolicy:
         shaped, state = self._distributed(given)
         head = self._policy.head
         raw = head.from_env(given["actions"])
-        return {"log_probs": head.log_prob(shaped, raw), **state}
+        found = {"log_probs": head.log_prob(shaped, raw)}
+        return self._refused(given, found) | state
 
     def value(self, **given: Any) -> dict[str, Any]:
         """Returns values of observations, by name."""
         policy, observations = self._now(given)
         state = (given["state"],) if "state" in given else ()
-        return {"values": policy.values(observations, *state)}
+        found = {"values": policy.values(observations, *state)}
+        return self._refused(given, found)
 
     def _refused(
         self, given: Mapping[str, Any], found: dict[str, Any]
