@@ -98,6 +98,7 @@ class ServedPolicy:
         self._space = observation_space
         # Kept, as graphs do not keep their variables.
         self._narrow: ServedPolicy | None = None
+        self._is_narrow = False
         self._structure = spaces.spec_from_space(observation_space)
         self._check_observations(where)
         self._variables = [
@@ -117,6 +118,7 @@ class ServedPolicy:
         if self._narrow is None:
             policy = of_float32(where, self._policy)
             self._narrow = ServedPolicy(where, policy, self._space, self._names)
+            self._narrow._is_narrow = True
         return self._narrow
 
     def greedy(self, **given: Any) -> dict[str, Any]:
@@ -170,7 +172,10 @@ class ServedPolicy:
             if not leaf.dtype.is_floating:
                 return leaf
             rows = tf.reshape(whole, [-1, *[1] * (leaf.shape.rank - 1)])
-            return tf.where(rows, leaf, tf.constant(np.nan, leaf.dtype))
+            # LiteRT chooses among no float64, and heads make these of float32.
+            kept = tf.cast(leaf, tf.float32) if self._is_narrow else leaf
+            kept = tf.where(rows, kept, tf.constant(np.nan, kept.dtype))
+            return tf.cast(kept, leaf.dtype)
 
         return tf.nest.map_structure(told, found)
 
