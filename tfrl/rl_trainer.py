@@ -151,8 +151,13 @@ def train_rl(
         if before == checkpoints.latest_step(running.directory):
             output.say("the run had already ended its training; it was evaluated again")
         if isinstance(running.agent.policy, network_policy.NetworkPolicy):
+            step = checkpoints.latest_step(running.directory)
             export.export_policy(
-                running.agent, running.directory / "policy", *spaces, overwrite=True
+                running.agent,
+                running.directory / "policy",
+                *spaces,
+                overwrite=True,
+                metadata=saved_run.metadata_of(running.directory, step),
             )
     metrics = run_log.read_metrics(running.directory / "metrics.csv")
     is_known = any(np.isfinite(metrics.get(x, np.nan)).any() for x in curves.RETURNS)

@@ -102,3 +102,16 @@ def test_divergences_of_normals_of_a_box_are_those_of_tfp():
         head.distribution(0.2 * tf.ones([3, 4]))
     )
     np.testing.assert_allclose(one.kl_divergence(other), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        *(S.Discrete(3, start=5), S.MultiBinary([2, 3]), FREE, HALF),
+        *(S.MultiDiscrete([[3, 2]], start=[[1, 0]]), S.Box(-1.0, 1.0, (), np.float64)),
+        S.Dict(a=S.Discrete(2), b=S.Tuple([S.Box(-2.0, 1.0, (1, 2))])),
+    ],
+    ids=str,
+)
+def test_a_head_tells_its_space(space):
+    assert heads_of_spaces.space_of(heads_of_spaces.action_head(space)) == space

@@ -337,8 +337,11 @@ UNREPEATABLE = {
     ),
     "host": (lambda x: {"y": tf.numpy_function(np.sin, [x], tf.float32)}, "PyFunc"),
     "nothing": (lambda x: None, "NoneType"),
-    "nan": (lambda x: {"y": x * np.nan}, "`examples` .*NaN alone as 'y'"),
-    "no answer": (pick, r"'act' can answer; got indices\[0\] = 99 is not in"),
+    "nan": (lambda x: {"y": x * np.nan}, "'act' expected examples .*NaN alone as 'y'"),
+    "no answer": (
+        pick,
+        r"'act' expected .* can answer; got indices\[0\] = 99 is not in",
+    ),
 }
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import default_rows
 import export_examples
 import gymnasium as gym
 import keras
@@ -15,7 +16,9 @@ import pytest
 import tensorflow as tf
 from export_examples import BOX, NAMED, batch_of, trained
 
+import tfrl
 from tfrl import distributions
+from tfrl._internal import dtype_policies
 from tfrl.distributions import spec
 from tfrl.exporting import endpoints, export, of_distributions, policies
 from tfrl.layers import distribution, normalization
@@ -418,3 +421,56 @@ def test_other_policies_as_files_of_litert(tmp_path, kind):
         wanted = [[1, 1]] * 7
     assert found["actions"].dtype == actions.dtype
     np.testing.assert_allclose(found["actions"], wanted, rtol=1e-5, atol=1e-5)
+
+
+def runner(path, name="serving_default"):
+    with pytest.warns(UserWarning, match="deprecated"):
+        interpreter = tf.lite.Interpreter(str(path))
+    return interpreter.get_signature_runner(name)
+
+
+@pytest.mark.parametrize("normalize", [False, *default_rows.slow(True)])
+def test_observations_that_an_agent_refuses_give_nan(tmp_path, normalize):
+    rows = np.array([[0.1, 0.2, 0.3]] * 4, np.float32)
+    rows[1, 0], rows[2, 2] = np.nan, np.inf
+    # Moments clip an infinity.
+    lost = [False, True, not normalize, False]
+    space, actions = S.Box(-1.0, 1.0, (3,)), S.Box(-2.0, 2.0, (2,))
+    config = tfrl.agents.TD3(hidden_units=(4,), normalize_observations=normalize)
+    agent = config.create(space, actions, seed=0)
+    export.export_policy(agent, tmp_path / "served.tflite", space, actions)
+    endpoint = policies.policy_endpoints(agent, space, actions)["serving_default"]
+    for serve in (
+        runner(tmp_path / "served.tflite"),
+        tf.function(endpoint.function, autograph=False),
+    ):
+        found = serve(observations=tf.constant(rows))["actions"]
+        np.testing.assert_array_equal(np.isnan(found), np.transpose([lost] * 2))
+
+
+def test_values_and_endpoints_of_policies_that_normalize_as_files(tmp_path):
+    space, actions = S.Box(-1.0, 1.0, (3,)), S.Discrete(2)
+    agent = trained(space, actions)
+    found = {
+        "act": policies.policy_endpoints(agent, space, actions)["serving_default"],
+        "value": policies.value_endpoint(agent, space),
+    }
+    path, rows = tmp_path / "both.tflite", batch_of(space, 7)
+    export.export_model(found, path)
+    assert max(export.verify(path).values()) <= 1e-5
+    served = runner(path, "value")(observations=rows)["values"]
+    np.testing.assert_allclose(served, agent.policy.values(rows), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_values_of_16_bits_as_a_file(tmp_path):
+    space, path = S.Box(-1.0, 1.0, (3,)), tmp_path / "value.tflite"
+    with dtype_policies.used("mixed_bfloat16"):
+        agent = tfrl.agents.PPO(hidden_units=(4,)).create(space, S.Discrete(2), seed=0)
+    export.export_model(policies.value_endpoint(agent, space), path)
+    rows = batch_of(space, 7)
+    served, wanted = (
+        runner(path)(observations=rows)["values"],
+        agent.policy.values(rows),
+    )
+    np.testing.assert_allclose(served, wanted, rtol=0.1, atol=0.1)

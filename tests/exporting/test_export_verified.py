@@ -5,15 +5,18 @@ import shutil
 import zipfile
 
 import default_rows
+import gymnasium as gym
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfrl
 from tfrl.core import specs
 from tfrl.exporting import _golden, endpoints, export
 from tfrl.saving import typed_json
 
+S = gym.spaces
 KINDS = {"folder": "model", "keras": "model.keras", "litert": "model.tflite"}
 ENDPOINTS = {"folder": "serving_default", "keras": "call", "litert": "serving_default"}
 MEMBER = "tfrl_golden.json"
@@ -103,6 +106,32 @@ def test_damaged_models(copied, kind):
         file.write_bytes(data)
     with pytest.raises(ValueError, match=f"`verify`: `path` .*the '{part}' .*ot"):
         export.verify(path)
+
+
+def test_a_folder_of_models(models, tmp_path):
+    shutil.copytree(models / KINDS["folder"], tmp_path / "1")
+    with pytest.raises(ValueError, match="a folder of models; give one, such as .*/1'"):
+        export.verify(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["policy", *default_rows.slow("policy.tflite")])
+def test_a_record_tells_what_was_exported(tmp_path, name):
+    path, spaces = tmp_path / name, (S.Box(-1.0, 1.0, (3,)), S.Discrete(2))
+    agent = tfrl.agents.DQN(hidden_units=(2,)).create(*spaces, seed=0)
+    export.export_policy(agent, path, *spaces, metadata={"run": "seven", "step": 94})
+    record = _golden.read("verify", path)
+    assert record["about"] == {
+        "agent": "DQNAgent",
+        "policy": "ActionValuePolicy",
+        "observation_space": "Box(-1.0, 1.0, (3,), float32)",
+        "action_space": "Discrete(2)",
+        "metadata": {"run": "seven", "step": 94},
+    }
+    assert record["versions"]["tfrl"] == tfrl.__version__
+    rewrite(path, lambda record: record.pop("about"))  # as of earlier versions
+    assert export.verify(path)["serving_default"] == 0.0
+    with pytest.raises(TypeError, match="`metadata` expected a dictionary"):
+        export.export_policy(agent, path, *spaces, metadata="seven", overwrite=True)
 
 
 def test_missing_files_and_further_ones(copied):

@@ -124,7 +124,7 @@ def test_undefined_statistics_are_left_out(tmp_path):
     ]
     found = of_distributions.distribution_endpoints(cauchy, ["mean"])
     with pytest.raises(
-        ValueError, match="`examples` expected .* NaN alone as 'values'"
+        ValueError, match="'mean' expected examples .* NaN alone as 'values'"
     ):
         export.export_model(found, tmp_path / "model")
     strict = spec_of(tfd.Cauchy([0.0], [1.0], allow_nan_stats=False))

@@ -1,6 +1,7 @@
 """Every kind of policy is exported and does what it does here; others are refused."""
 
 import functools
+import re
 import types
 
 import default_rows
@@ -391,7 +392,7 @@ def test_observations_named_as_the_mask_or_the_memory():
     acting = trained(space, TWO).policy
     found = policies.policy_endpoints(acting, space, TWO)
     assert list(found["log_prob"].inputs) == ["action_mask", "x", "actions"]
-    with pytest.raises(ValueError, match="`observation_space` .*; got 'action_mask'"):
+    with pytest.raises(ValueError, match="`with_mask` expected False for obs.* True; "):
         policies.policy_endpoints(acting, space, TWO, with_mask=True)
     space = S.Dict(state=UNIT)
     with pytest.raises(ValueError, match="`observation_space` .*; got 'state'"):
@@ -461,6 +462,21 @@ def test_agents_without_a_policy(tmp_path, kind):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_weights_that_are_not_finite(tmp_path, agents, number):
+    acting = agents["choice"]
+    params = dict(acting.state.params)
+    key, before = next((k, x) for k, x in params.items() if "actor" in k)
+    params[key] = tf.tensor_scatter_nd_update(before, [[0] * before.ndim], [number])
+    broken = acting.replace(state=acting.state.replace(params=params))
+    message = "`{}`: `agent` expected weights that are finite; .* in 1 of .*actor.*rate"
+    with pytest.raises(ValueError, match=message.format("export_policy")):
+        export.export_policy(broken, tmp_path / "policy", UNIT, TWO)
+    with pytest.raises(ValueError, match=message.format("value_endpoint")):
+        policies.value_endpoint(broken, UNIT)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.fixture(scope="module")
 def agents():
     """Small policies by the names of their spaces."""
@@ -490,7 +506,8 @@ def agents():
     ids=["4-for-3", "6-for-3", "dict-for-box", "box-for-dict", "part-missing"],
 )
 def test_observations_of_another_policy(agents, kind, wrong):
-    with pytest.raises(ValueError, match="`policy_endpoints`: `observation_space` exp"):
+    message = rf"`policy_endpoints`: `observation_space` exp.*{re.escape(str(wrong))}"
+    with pytest.raises(ValueError, match=message):
         policies.policy_endpoints(agents[kind], wrong, TWO)
 
 
@@ -507,7 +524,9 @@ def test_observations_of_another_policy(agents, kind, wrong):
     ids=["size", "start", "box", "discrete", "bounds", "unbounded"],
 )
 def test_actions_of_another_policy(agents, kind, wrong):
-    with pytest.raises(ValueError, match="`policy_endpoints`: `action_space` expected"):
+    right = TWO if kind == "choice" else UNIT
+    message = f"`action_space` expected that of the policy, {right}; got {wrong}; give"
+    with pytest.raises(ValueError, match=re.escape(f"`policy_endpoints`: {message}")):
         policies.policy_endpoints(agents[kind], UNIT, wrong)
 
 

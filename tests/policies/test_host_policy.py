@@ -109,6 +109,14 @@ def test_mirror_of_other_flat_observations(space):
     host.push(policy, probe=observations)
 
 
+def test_masks_are_no_part_of_a_copy():
+    flat = S.Box(-1.0, 1.0, (3,))
+    masked = new_policy(S.Dict(action_mask=S.MultiBinary(3), x=flat))
+    assert host_policy.HostPolicy(masked).mirrored
+    assert host_policy.numpy_copy(masked) is None
+    assert host_policy.numpy_copy(new_policy(flat)) is not None
+
+
 def test_push_takes_over_weights_and_moments(monkeypatch):
     space = S.Box(-np.inf, np.inf, (3,))
     policy = new_policy(space, normalize_observations=True)

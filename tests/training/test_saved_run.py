@@ -340,6 +340,10 @@ def test_the_exported_policy_acts_alike(folder, tmp_path):
             run.export(tmp_path / "policy")
         rows = np.random.default_rng(0).normal(size=[50, 2]).astype(np.float32)
         expected = run.policy.act(rows, temperature=0.0).actions
+    record = (tmp_path / "policy" / "assets.extra" / "tfrl_golden.json").read_text()
+    told = json.loads(record)["about"]
+    assert told["metadata"] == {"run": folder.name, "step": 16}
+    assert told["observation_space"].startswith("Box(")
     model = tf.saved_model.load(tmp_path / "policy")
     served = model.signatures["serving_default"](observations=tf.constant(rows))
     np.testing.assert_array_equal(served["actions"], expected)

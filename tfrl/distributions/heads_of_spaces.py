@@ -67,6 +67,30 @@ def action_head(
     return head
 
 
+def space_of(head: Head) -> gym.Space:
+    """Returns a space that `action_head` makes such a head of, to be shown.
+
+    Example:
+        >>> space_of(action_head(gym.spaces.Discrete(3, start=5)))
+        Discrete(3, start=5)
+    """
+    if isinstance(head, action_heads.CompositeHead):
+        parts = [*map(space_of, head.parts)]
+        if head.keys is None:
+            return gym.spaces.Tuple(parts)
+        return gym.spaces.Dict(dict(zip(head.keys, parts, strict=True)))
+    dtype: Any = np.dtype(head.dtype)
+    if isinstance(head, action_heads.NormalHead):
+        low, high = (np.reshape(x, head.shape) for x in (head.low, head.high))
+        return gym.spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
+    if head.scalar:
+        return gym.spaces.Discrete(head.n_choices[0], start=head.starts[0])
+    counts, starts = (np.reshape(x, head.shape) for x in (head.n_choices, head.starts))
+    if dtype == np.int8 and np.all(counts == 2) and not np.any(starts):
+        return gym.spaces.MultiBinary(head.shape)
+    return gym.spaces.MultiDiscrete(counts, dtype, start=starts)
+
+
 def _head_of(name: str, part: Any, squash: bool | None, *scales: Any) -> Any:
     """The head of a part of what `action_head` got, by its name in messages."""
     if isinstance(part, Mapping | gym.spaces.Tuple | tuple | list):

@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import functools
 import hashlib
+import importlib
 import importlib.metadata
 import pathlib
 import platform
@@ -168,28 +169,30 @@ def recorded(
         >>> recorded("export", "call", lambda x: {"y": 2 * x}, given, [])["outputs"]
         {'y': array(4., dtype=float32)}
     """
-    fault = f"`{where}`: `examples` expected inputs"
+    fault = f"`{where}`: endpoint {name!r} expected examples that it can answer; got"
     try:
         outputs = answers(function, given, variables)
     except tf.errors.OpError as error:
         # The last lines of the message tell what happened, and in which node.
         lines = error.message.split("\t [[")[0].split("\n\n")
         raise ValueError(
-            f"{fault} that endpoint {name!r} can answer; got "
-            f"{' '.join(lines[-1].split())[:300]}; give others, and look whether all "
-            "weights are finite"
+            f"{fault} {' '.join(lines[-1].split())[:300]}; give others, and look "
+            "whether all weights are finite"
         ) from error
     for output, value in outputs.items():
         if value.size and np.all(value != value):
             raise ValueError(
-                f"{fault} to which endpoint {name!r} has an answer; got NaN alone as "
-                f"{output!r}; give others"
+                f"{fault} NaN alone as {output!r}; give others, and look whether all "
+                "weights are finite and their products are"
             )
     return {"inputs": given, "outputs": outputs}
 
 
 def write(
-    path: pathlib.Path, goldens: Mapping[str, Mapping[str, Any]], tolerance: float
+    path: pathlib.Path,
+    goldens: Mapping[str, Mapping[str, Any]],
+    tolerance: float,
+    about: Mapping[str, Any] | None = None,
 ) -> None:
     """Puts inputs and outputs into an exported model, with digests of what is there.
 
@@ -200,9 +203,11 @@ def write(
         path: folder or file.
         goldens: by endpoint what `recorded` returned.
         tolerance: that belongs to them.
+        about: what else is to be known of the model, for people.
 
     Raises:
         OSError: if the disk refuses.
+        TypeError: if `about` holds what JSON cannot.
 
     Example:
         >>> import tempfile
@@ -215,10 +220,12 @@ def write(
     # Of TensorFlow Probability without loading it.
     name = "tensorflow_probability"
     versions[name] = importlib.metadata.version(name)
+    versions["tfrl"] = importlib.import_module("tfrl").__version__
     text = typed_json.to_json(
         {
             "format": _FORMAT,
             "versions": {"python": platform.python_version(), **versions},
+            "about": dict(about or {}),
             "tolerance": float(tolerance),
             "digests": digests(path),
             "endpoints": dict(goldens),

@@ -551,7 +551,8 @@ def converted(where: str, folder: str | pathlib.Path, names: Iterable[str]) -> b
         if kind := re.search(r"\btf\.\w+\(.*?[<x](b?f16|f64)>", text):
             fault += f" of {kind[1].replace('f', 'float')}"
             remedy = (
-                "compute in float32 (layers by their dtype policy), or write a folder"
+                "compute in float32 (layers by their dtype policy; export a policy by "
+                "its endpoints, not by `to_keras`), or write a folder"
             )
         if any(op.startswith("TensorList") for op in lacking):
             remedy = "make its recurrent layers with `unroll=True`, or write a folder"

@@ -28,6 +28,9 @@ class Endpoint(NamedTuple):
         examples: arrays by the names of the tensors, to call the function with when the
             export is verified; drawn within the specs by default.
         resources: what the function uses besides variables, such as lookup tables.
+        for_litert: takes the name of what exports, for messages, and returns the
+            function for a `.tflite` file, such as one that computes in float32 alone;
+            None for `function`.
 
     Example:
         >>> cell = keras.layers.GRUCell(4)
@@ -46,6 +49,7 @@ class Endpoint(NamedTuple):
     inputs: Mapping[str, Any]
     examples: Mapping[str, Any] | None = None
     resources: Sequence[Any] = ()
+    for_litert: Callable[[str], Callable[..., Any]] | None = None
 
 
 def check_name(place: str, name: str, taken: Collection[str]) -> None:

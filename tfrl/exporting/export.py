@@ -19,7 +19,7 @@ import keras
 import tensorflow as tf
 
 from tfrl._internal import checks, plain_paths
-from tfrl.exporting import _beside, _golden, _graphs, endpoints, policies
+from tfrl.exporting import _beside, _golden, _graphs, _served, endpoints, policies
 from tfrl.stats import normalizers
 
 _DEFAULT = "serving_default"
@@ -126,6 +126,7 @@ def export_policy(
     with_mask: bool = False,
     tolerance: float = 1e-5,
     overwrite: bool = False,
+    metadata: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a policy as a SavedModel, normalizers and bounds included.
 
@@ -143,15 +144,17 @@ def export_policy(
             action, which a graph does not check.
         tolerance: as in `export_model`; for large weights, more may be needed.
         overwrite: replace an existing model.
+        metadata: numbers and texts to be kept beside the classes and spaces, such as
+            the name of a run and the step of a checkpoint.
 
     Raises:
         ValueError: if something exists at `path` and `overwrite` is False, or `path`
-            has another suffix; if LiteRT lacks an op, a space is not that of the
-            policy, an observation has a name that no input can have, or `with_mask` is
-            set for actions that are not choices; if a `.tflite` file is to return
-            actions of 16-bit floats.
+            has another suffix; if weights are not finite; if LiteRT lacks an op, a
+            space is not that of the policy, an observation has a name that no input can
+            have, or `with_mask` is set for actions that are not choices or observations
+            that bring masks; if a `.tflite` file is to return actions of 16-bit floats.
         TypeError: if `agent` neither is nor has a policy, `path` is no path, a space is
-            none, or a part of an observation is no array.
+            none, a part of an observation is no array, or `metadata` is another nest.
 
     Example:
         >>> import tempfile
@@ -169,18 +172,23 @@ def export_policy(
     where = "export_policy"
     suffix = _checked_suffix(where, path, (".tflite",), overwrite)
     checks.check_within(where, "tolerance", tolerance, 0, 1)
+    checks.check_type(where, "metadata", metadata, Mapping | None, "a dictionary")
     policy, litert = policies.policy_of(where, agent), suffix == ".tflite"
+    about = {
+        "agent": type(getattr(agent, "agent", agent)).__name__,
+        "policy": type(policy).__name__,
+        "observation_space": str(observation_space),
+        "action_space": str(action_space),
+        "metadata": dict(metadata or {}),
+    }
     found = policies.policy_endpoints(
-        policies.of_float32(where, policy) if litert else policy,
-        observation_space,
-        action_space,
-        with_mask=with_mask,
+        policy, observation_space, action_space, with_mask=with_mask
     )
     if litert:
-        policies.check_actions_of_litert(where, action_space)
+        _served.check_actions_of_litert(where, action_space)
         found = {_DEFAULT: found[_DEFAULT]}
     prepared = _prepare_endpoints(where, found, litert=litert)
-    _write(where, path, prepared, tolerance, overwrite)
+    _write(where, path, prepared, tolerance, overwrite, about)
 
 
 def verify(
@@ -219,7 +227,10 @@ def verify(
     folder, got = pathlib.Path(path), "nothing there"
     if (folder / "checkpoints").is_dir():
         got = "the folder of a run; export its policy before, by `tfrl export`"
-    if got.startswith("the") or not folder.exists():
+    versions = sorted(folder.glob("*/assets.extra"))
+    if versions and not (folder / "assets.extra").exists():
+        got = f"a folder of models; give one, such as {str(versions[-1].parent)!r}"
+    if got.startswith(("the", "a")) or not folder.exists():
         raise ValueError(
             f"`{where}`: `path` expected what `export_model` or `export_policy` wrote; "
             f"got {os.fspath(path)!r}, {got}"
@@ -261,12 +272,13 @@ def _write(
     prepared: _Prepared,
     tolerance: float,
     overwrite: bool,
+    about: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a model and what it said, verifies it, and lets it appear."""
     goldens, write = prepared
     with _beside.made_beside(where, path, overwrite=overwrite) as fresh:
         write(fresh)
-        _golden.write(fresh, goldens, tolerance)
+        _golden.write(fresh, goldens, tolerance, about)
         _golden.check(where, fresh)
 
 
@@ -389,7 +401,9 @@ def _prepare_endpoints(
     """
     functions, goldens, serve = {}, {}, None
     default = _DEFAULT if _DEFAULT in found else next(iter(found), "")
-    for name, (function, inputs, examples, _) in found.items():
+    for name, (function, inputs, examples, _, for_litert) in found.items():
+        if litert and for_litert is not None:
+            function = for_litert(where)
         traced, outputs = _graphs.trace(where, name, function, inputs)
         if litert:
             _graphs.check_litert(where, name, traced)

@@ -1,17 +1,17 @@
 """Endpoints for what policies do: act, draw, return log-probabilities and values."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import tensorflow as tf
 
-from tfrl._internal import checks, dtype_policies
-from tfrl.core import pytree, spaces, specs
+from tfrl._internal import checks
+from tfrl.core import spaces, specs
 from tfrl.distributions import action_heads, heads_of_spaces
-from tfrl.exporting import _graphs, endpoints
-from tfrl.policies import network_policy
+from tfrl.exporting import _graphs, _served, endpoints
+from tfrl.policies import host_policy, network_policy
 
 _ONE_BY_ONE = (
     "export its players one by one: `with tfrl.rl_trainer.open_run(RUN) as run:` "
@@ -115,8 +115,9 @@ def policy_endpoints(
         The endpoints by name.
 
     Raises:
-        ValueError: if a space is not that of the policy, an observation has a name that
-            no input can have, or `with_mask` is set for actions that are not choices.
+        ValueError: if weights are not finite, a space is not that of the policy, an
+            observation has a name that no input can have, or `with_mask` is set for
+            actions that are not choices or observations that bring masks.
         TypeError: if `agent` neither is nor has a policy of `tfrl.policies`, or a part
             of an observation is no array.
 
@@ -132,6 +133,11 @@ def policy_endpoints(
     policy = policy_of(where, agent)
     more = _state_input(policy)
     if with_mask:
+        if policy.is_masked:
+            raise ValueError(
+                f"`{where}`: `with_mask` expected False for observations that bring "
+                "their mask, 'action_mask'; got True; leave it False"
+            )
         n_options = policy.head.n_options
         more = {"action_mask": tf.TensorSpec([None, n_options], tf.bool), **more}
     _check_space(where, "observation_space", observation_space)
@@ -141,10 +147,11 @@ def policy_endpoints(
     head = policy.head
     if heads_of_spaces.action_head(action_space) != _plain(head):
         raise ValueError(
-            f"`{where}`: `action_space` expected that of the policy, {head}; got "
-            f"{action_space}"
+            f"`{where}`: `action_space` expected that of the policy, "
+            f"{heads_of_spaces.space_of(head)}; got {action_space}; give the space of "
+            "the environment that it learned in"
         )
-    served = _ServedPolicy(where, policy, observation_space, list(inputs))
+    served = _served.ServedPolicy(where, policy, observation_space, list(inputs))
     if with_mask and not head.n_options:
         raise ValueError(
             f"`{where}`: `with_mask` expected actions that are choices; got "
@@ -153,13 +160,13 @@ def policy_endpoints(
     inputs |= more
     seed = tf.TensorSpec([2], tf.int32)
     found = {
-        "serving_default": endpoints.Endpoint(served.greedy, inputs),
-        "sample": endpoints.Endpoint(served.sample, {**inputs, "seed": seed}),
+        "serving_default": served.endpoint("greedy", inputs),
+        "sample": served.endpoint("sample", {**inputs, "seed": seed}),
     }
     if policy.has_log_probs:
         row = spaces.spec_from_space(action_space)
         actions = {"actions": tf.nest.map_structure(_batched, row)}
-        found["log_prob"] = endpoints.Endpoint(served.log_prob, inputs | actions)
+        found["log_prob"] = served.endpoint("log_prob", inputs | actions)
     if "state" in more:
         found["initial_state"] = endpoints.Endpoint(
             lambda batch_size: {"state": policy.initial_state(batch_size)},
@@ -182,8 +189,8 @@ def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoi
         The endpoint.
 
     Raises:
-        ValueError: if the space is not that of the policy, or an observation has a name
-            that no input can have.
+        ValueError: if weights are not finite, the space is not that of the policy, or
+            an observation has a name that no input can have.
         TypeError: if `agent` has no policy that values states, or a part of an
             observation is no array.
 
@@ -200,13 +207,13 @@ def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoi
     more = _state_input(policy)
     names = {*more, *(name for name, _ in _graphs.named_leaves(more, ""))}
     inputs: dict[str, Any] = {**policy_inputs(observation_space, sorted(names))}
-    served = _ServedPolicy(where, policy, observation_space, list(inputs))
+    served = _served.ServedPolicy(where, policy, observation_space, list(inputs))
     if not getattr(policy, "has_values", hasattr(policy, "values")):
         raise TypeError(
             f"`{where}`: `agent` expected one whose policy values states, such as a "
             f"PPOAgent; got a {type(agent).__name__} with a {type(policy).__name__}"
         )
-    return endpoints.Endpoint(served.value, inputs | more)
+    return served.endpoint("value", inputs | more)
 
 
 def policy_of(where: str, agent: Any) -> network_policy.NetworkPolicy:
@@ -220,6 +227,7 @@ def policy_of(where: str, agent: Any) -> network_policy.NetworkPolicy:
 
     Raises:
         TypeError: if there is none of `tfrl.policies`.
+        ValueError: if its weights are not finite.
 
     Example:
         >>> policy_of("export", None)
@@ -242,6 +250,7 @@ def policy_of(where: str, agent: Any) -> network_policy.NetworkPolicy:
                 else "for other components there is `export_model`"
             )
         )
+    host_policy.check_finite(where, "agent", policy.state)
     return policy.independent()
 
 
@@ -251,145 +260,6 @@ def _state_input(policy: Any) -> dict[str, Any]:
         lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), policy.initial_state(1)
     )
     return {"state": memory} if tf.nest.flatten(memory) else {}
-
-
-def check_actions_of_litert(where: str, action_space: gym.Space) -> None:
-    """Raises a ValueError if actions are of floats that LiteRT does not bound.
-
-    Args:
-        where: name of the function, for messages.
-        action_space: of one environment.
-    """
-    for part in tf.nest.flatten(spaces.spec_from_space(action_space)):
-        if part.dtype in (tf.float16, tf.bfloat16):
-            raise ValueError(
-                f"`{where}`: a .tflite file expected an `action_space` of float32; got "
-                f"{part.dtype.name}, whose bounds LiteRT cannot keep; train with "
-                "actions of float32, which a wrapper casts, or write a folder"
-            )
-
-
-def of_float32(where: str, policy: Any) -> Any:
-    """Returns a policy that normalizes and computes in float32, as LiteRT must.
-
-    Args:
-        where: name of the function, for messages.
-        policy: of `tfrl.policies`.
-
-    Raises:
-        ValueError: if its network computes in floats of 16 bits, and cannot be made
-            anew.
-    """
-
-    def narrow(wide: Any) -> _NarrowMoments:
-        mean = tf.cast(wide.mean, tf.float32)
-        rest = tf.cast(wide.mean - tf.cast(mean, tf.float64), tf.float32)
-        scale = tf.cast(tf.math.rsqrt(wide.variance + 1e-8), tf.float32)
-        return _NarrowMoments(mean=mean, rest=rest, scale=scale)
-
-    kept = tuple(each and narrow(each) for each in policy.observation_moments)
-    state = policy.state
-    name = dtype_policies.found(state.model_def)
-    if name is not None:
-        try:
-            with dtype_policies.used(state.model_def.dtype_policy):
-                known = state.to_keras()  # which is compared with the state
-            state = type(state).create(dtype_policies.widened(known))
-        except (NotImplementedError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"`{where}`: a .tflite file expected a network of float32, or one that "
-                f"its configuration can make anew; got one of the dtype policy {name!r}"
-                f" ({' '.join(str(error).split()):.300}); train in float32, or write a "
-                "folder"
-            ) from error
-    return policy.replace(observation_moments=kept, state=state)
-
-
-class _NarrowMoments(pytree.PyTreeNode):
-    """Normalizes as `tfrl.stats.RunningMoments` does.
-
-    The mean is the sum of two numbers, so that a large one keeps its last digits.
-    """
-
-    mean: tf.Tensor
-    rest: tf.Tensor
-    scale: tf.Tensor
-
-    def normalize(self, values: tf.Tensor) -> tf.Tensor:
-        centred = tf.cast(values, tf.float32) - self.mean - self.rest
-        return tf.clip_by_value(centred * self.scale, -10.0, 10.0)
-
-
-class _ServedPolicy:
-    """A policy of variables, asked by named tensors."""
-
-    def __init__(
-        self, where: str, policy: Any, observation_space: gym.Space, names: list[str]
-    ) -> None:
-        # Optimizer state is not part of a policy.
-        self._policy, self._names = policy.without_optimizer(), names
-        self._structure = spaces.spec_from_space(observation_space)
-        self._check_observations(where)
-        self._variables = [
-            tf.Variable(leaf, trainable=leaf.dtype.is_floating)
-            for leaf in tf.nest.flatten(self._policy)
-        ]
-
-    def greedy(self, **given: Any) -> dict[str, Any]:
-        shaped, state = self._distributed(given, 0.0)
-        head = self._policy.head
-        return {"actions": head.to_env(head.mode(shaped)), **state}
-
-    def sample(self, **given: Any) -> dict[str, Any]:
-        shaped, state = self._distributed(given)
-        head = self._policy.head
-        found = {"actions": head.to_env(head.sample(shaped, given["seed"]))}
-        if self._policy.has_log_probs:
-            raw = head.from_env(found["actions"])
-            found["log_probs"] = head.log_prob(shaped, raw)
-        return found | state
-
-    def log_prob(self, **given: Any) -> dict[str, Any]:
-        shaped, state = self._distributed(given)
-        head = self._policy.head
-        raw = head.from_env(given["actions"])
-        return {"log_probs": head.log_prob(shaped, raw), **state}
-
-    def value(self, **given: Any) -> dict[str, Any]:
-        policy, observations = self._now(given)
-        state = (given["state"],) if "state" in given else ()
-        return {"values": policy.values(observations, *state)}
-
-    def _distributed(
-        self, given: Mapping[str, Any], temperature: float = 1.0
-    ) -> tuple[tf.Tensor, dict[str, Any]]:
-        policy, observations = self._now(given)
-        noise = policy.drawn_noise(given.get("seed"))
-        found, state = policy.outputs(observations, given.get("state", ()), noise)
-        mask = None if policy.is_masked else given.get("action_mask")
-        shaped = policy.distributed(found, temperature, mask)
-        return shaped, {"state": state} if "state" in given else {}
-
-    def _now(self, given: Mapping[str, Any]) -> tuple[Any, Any]:
-        values = [variable.read_value() for variable in self._variables]
-        parts = [given[name] for name in self._names]
-        pack = tf.nest.pack_sequence_as
-        return pack(self._policy, values), pack(self._structure, parts)
-
-    def _check_observations(self, where: str) -> None:
-        """Raises unless the policy acts on a row of such observations."""
-        row = tf.nest.map_structure(
-            lambda part: tf.ones([1, *part.shape], part.dtype), self._structure
-        )
-        memory = self._policy.initial_state(1)
-        try:
-            self._policy.act(row, memory, seed=0, temperature=0.0)
-        except (KeyError, TypeError, ValueError) as error:
-            parts = tf.nest.map_structure(lambda x: x.shape.as_list(), self._structure)
-            raise ValueError(
-                f"`{where}`: `observation_space` expected that of the policy; got "
-                f"{parts} ({str(error).splitlines()[0]:.120})"
-            ) from error
 
 
 def _plain(head: Any) -> Any:

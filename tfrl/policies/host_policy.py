@@ -30,6 +30,9 @@ def numpy_copy(
 ) -> host_networks.NumpyNetwork | None:
     """Copies the network of a policy into NumPy, with normalizer and deviation.
 
+    Of a distribution of returns that dense layers make, such as that of `QRDQN`, the
+    copy returns the means.
+
     Args:
         policy: a policy of this room, or a built `keras.Sequential` or functional
             `keras.Model`, whose first output is copied.
@@ -39,7 +42,7 @@ def numpy_copy(
     Returns:
         The copy; it shares no memory that the policy could change. None if the network
         is more than dense layers with known activations over one flat observation, or
-        does not compute in float32.
+        does not compute in float32, or observations have masks of actions.
 
     Raises:
         TypeError: if `policy` is neither.
@@ -48,6 +51,19 @@ def numpy_copy(
         >>> network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
         >>> numpy_copy(network)(np.zeros((4, 3), np.float32)).shape
         (4, 2)
+    """
+    is_masked = getattr(policy, "is_masked", False)
+    return None if is_masked else unmasked_copy(policy, weights)
+
+
+def unmasked_copy(
+    policy: Any, weights: Mapping[str, Any] | None = None
+) -> host_networks.NumpyNetwork | None:
+    """Does what `numpy_copy` does, where there are masks for what sees the rest.
+
+    Args:
+        policy: as there; whoever calls the copy applies the masks.
+        weights: as there.
     """
     kept: tuple = ()
     log_std = None
@@ -120,7 +136,7 @@ class HostPolicy:
         self._is_network = hasattr(policy, "dense_layers")
         if self._is_network:
             _check_head(policy.head)
-        mirror = numpy_copy(policy) if self._is_network else None
+        mirror = unmasked_copy(policy) if self._is_network else None
         self.mirrored, self._numpy_rows = mirror is not None, 0
         self._is_masked = getattr(policy, "is_masked", False)
         if mirror is not None:
@@ -156,14 +172,14 @@ class HostPolicy:
         """
         if self._is_network:
             self._check_alike(policy.state)
-            _check_finite(policy.state, self.mirrored)
+            check_finite("HostPolicy.push", "policy", policy.state, self.mirrored)
         self.policy = policy
         self._leaves: list[tf.Tensor] | None = None
         if self._hosts:
             self._push_parts(policy, probe)
         if not self.mirrored:
             return
-        self._copy: Any = numpy_copy(policy)
+        self._copy: Any = unmasked_copy(policy)
         if probe is None or len(tf.nest.flatten(probe)[0]) > self._numpy_rows:
             return
         # GPUs round float32 products to 11 bits.
@@ -375,8 +391,15 @@ def _check_head(head: Any) -> None:
             )
 
 
-def _check_finite(state: Any, are_few: bool) -> None:
-    """Raises a ValueError if parameters are NaN or infinite."""
+def check_finite(where: str, name: str, state: Any, are_few: bool = False) -> None:
+    """Raises a ValueError if parameters are NaN or infinite.
+
+    Args:
+        where: the asking function, for the message.
+        name: of what has them, likewise.
+        state: a `TrainState`.
+        are_few: whether NumPy is faster than a compiled call.
+    """
     params = state.params
     if are_few:  # for which a call would take longer
         fine = all(np.isfinite(x).all() for x in params.values())
@@ -394,9 +417,8 @@ def _check_finite(state: Any, are_few: bool) -> None:
         )
         remedy += "that of float32"
     raise ValueError(
-        "`HostPolicy.push`: `policy` expected weights that are finite; got NaN or "
-        f"infinite ones in {len(lost)} of {len(params)} parameters, {lost[:3]}; "
-        f"{remedy}"
+        f"`{where}`: `{name}` expected weights that are finite; got NaN or infinite "
+        f"ones in {len(lost)} of {len(params)} parameters, {lost[:3]}; {remedy}"
     )
 
 

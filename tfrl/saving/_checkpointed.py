@@ -54,7 +54,7 @@ class Parts:
         keras_names: of objects of Keras and of nests their paths, what Keras calls
             their variables, and the paths to these.
         layers: of Keras.
-        counted: names of models of nests, as Keras made them.
+        counted: what Keras calls those layers of nests that were given no name.
 
     Args:
         where: name of the function that asks.
@@ -255,8 +255,8 @@ def _leaf_paths(
     """Yields the paths to the leaves of a nest, in the order of `tf.nest`.
 
     Where a node holds a layer, the paths of its variables are keys, and stand for
-    their places in the layer, which `known` has by these keys. The layer's own name is
-    added to `counted` if Keras made it.
+    their places in the layer, which `known` has by these keys. What Keras calls it and
+    the layers in it is added to `counted`, of those that were given no name.
     """
     parts = named_arrays.children(_layer_paths.joined(path), nest)
     if parts is None:
@@ -268,7 +268,12 @@ def _leaf_paths(
             layer = _layer_of(value)
             if layer is not None:
                 known = {**known, **_places_by_key(layer, value)}
-                counted |= set() if _layer_paths.is_given(layer) else {layer.name}
+                inner = [
+                    type(x).__name__
+                    for x in layer._flatten_layers()
+                    if not _layer_paths.is_given(x)
+                ]
+                counted |= {*map(_layer_paths.snake_case, inner)}
     for key, part in parts:
         step = _layer_paths.Step(str(key).replace("/", "."))
         steps = known.get(key, (step,)) if isinstance(key, str) else (step,)

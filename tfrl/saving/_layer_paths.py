@@ -103,7 +103,8 @@ def matched(
     Args:
         here: paths by name.
         there: likewise.
-        counted: names of models here that Keras made; in keys they count as such, too.
+        counted: what Keras calls layers here, in keys too; not where a path has a
+            layer that the user named so.
 
     Returns:
         Names here, and names there.
@@ -122,7 +123,9 @@ def matched(
         [n for n, path in each.items() if _is_text(path)] for each in (here, there)
     ]
     if not found.keys() >= {*texts[0]}:
-        found |= matched_texts(texts[0], texts[1], counted)
+        known = itertools.chain(*here.values(), *there.values())
+        given = {_COUNT.sub("", str(x.layer)) for x in known if x.given}
+        found |= matched_texts(texts[0], texts[1], {*counted} - given)
     taken = {*found.values()}
     left = {name: path for name, path in there.items() if name not in taken}
     for name in [name for name in here if name not in found]:
@@ -150,9 +153,7 @@ def matched(
 def matched_texts(
     here: Sequence[str], there: Sequence[str], counted: Collection[str] = ()
 ) -> dict[str, str]:
-    """Finds names among others if only numbers of Keras differ.
-
-    Keras numbers layers that were given no name, through all that a process makes.
+    """Finds names among others if only numbers differ that Keras gave to layers.
 
     Args:
         here: words joined by dots.
@@ -166,7 +167,7 @@ def matched_texts(
         >>> matched_texts(["net.dense_7.bias"], ["net.dense.bias"])
         {'net.dense_7.bias': 'net.dense.bias'}
     """
-    bases = {_COUNT.sub("", name) for name in counted} | _automatic_names(own=False)
+    bases = {*counted} | _automatic_names(own=False)
     one, other = (renumbered(names, bases) for names in (here, there))
     known = dict(zip(other, there, strict=True))
     if {*one} != {*other} or len(known) < len(here):
@@ -432,9 +433,7 @@ def snake_case(name: str) -> str:
 
 
 def is_given(layer: Any) -> bool:
-    """Tells whether the user named a layer, as far as that is certain.
-
-    What is told once of a layer stays.
+    """Tells, once for all, whether the user named a layer, as far as that is certain.
 
     Args:
         layer: a layer.

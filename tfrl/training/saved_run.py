@@ -36,6 +36,21 @@ from tfrl.training.fitting import _recipes
 _OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 
 
+def metadata_of(directory: durable.Path, step: int | None) -> dict[str, Any]:
+    """Returns what an exported policy tells of the run and checkpoint it is of.
+
+    Args:
+        directory: folder of the run.
+        step: of the environments, after which the checkpoint was written.
+
+    Example:
+        >>> metadata_of("runs/seven", 1024)
+        {'run': 'seven', 'step': 1024}
+    """
+    name = os.path.basename(os.path.abspath(directory))
+    return {"run": name, "step": step}
+
+
 class SavedRun:
     """The agent of a checkpoint, and environments like those that it learned in.
 
@@ -230,7 +245,12 @@ class SavedRun:
         """Writes the policy as a SavedModel; see `tfrl.exporting.export_policy`."""
         spaces = self._like.observation_space, self._like.action_space
         export.export_policy(
-            self.agent, path, *spaces, tolerance=tolerance, overwrite=overwrite
+            self.agent,
+            path,
+            *spaces,
+            tolerance=tolerance,
+            overwrite=overwrite,
+            metadata=metadata_of(self._like.directory, self.step),
         )
 
     def draw_critic(

@@ -547,7 +547,7 @@ def masked_agent(config):
 @pytest.mark.parametrize("config", [ppo.PPO(), dqn.DQN(epsilon=0.7)])
 def test_actors_do_what_is_allowed(config):
     agent = masked_agent(config)
-    network = host_policy.numpy_copy(agent.policy)
+    network = host_policy.unmasked_copy(agent.policy)
     played = _actor_policies.numpy_acting(agent.policy, network)
     expected = {"epsilon": pytest.approx(0.7)} if isinstance(config, dqn.DQN) else {}
     assert played.settings == expected

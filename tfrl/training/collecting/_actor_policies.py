@@ -212,4 +212,4 @@ def _copied(policy: Any) -> Any:
     """A NumPy copy of the network, None if there is none."""
     known = hasattr(policy, "dense_layers") and hasattr(policy, "host_draw")
     known = known and policy.head.is_mirrored
-    return host_policy.numpy_copy(policy) if known else None
+    return host_policy.unmasked_copy(policy) if known else None

@@ -424,7 +424,7 @@ def _check_callables(make_env: Any, store: Any, act: Any) -> None:
 
 
 def _network(where: str, policy: Any) -> networks.NumpyNetwork:
-    network = host_policy.numpy_copy(policy)
+    network = host_policy.unmasked_copy(policy)
     if network is None:
         raise ValueError(
             f"`{where}`: `policy` expected float32 dense layers with tanh, relu or "
