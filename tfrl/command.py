@@ -66,6 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+# Commands that play nothing, so that no other pipe than that to a reader can break.
+_TABLES = ("compare", "zoo")
+
+
 def _main(given: list[str], is_process: bool) -> int:
     if given[:1] == ["--resume"] and given[1:] and given[1][:1] != "-":
         given = ["train", "--resume", "--output_dir", *given[1:]]
@@ -87,6 +91,9 @@ def _main(given: list[str], is_process: bool) -> int:
     try:
         return flags.run(flags) or 0
     except (ValueError, TypeError, OSError, ImportError) as error:
+        if isinstance(error, BrokenPipeError) and flags.command in _TABLES:
+            output.settle()  # nobody reads on, as behind `| head`
+            return 0
         told = entry.load("rl_trainer").in_one_line(error)
         print(f"tfrl {flags.command}: error: {told}", file=sys.stderr)
         return 2

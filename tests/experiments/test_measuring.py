@@ -53,6 +53,18 @@ def test_shares_are_of_the_steps_that_were_asked_for(tmp_path):
     assert "# Steps: 950\n" in lines and " 25% 2.0 (2.0 to 2.0), 50% 4.0" in lines
 
 
+def test_a_run_is_over_when_its_epochs_are(tmp_path):
+    with run_log.RunLog(tmp_path, ["epoch", "eval/return_mean"]) as log:
+        log.write(995, {"epoch": 10.0, "eval/return_mean": 7.0})
+    (tmp_path / "config.gin").write_text("Trainer.total_env_steps = 1_000\n")
+    with pytest.raises(ValueError, match=r"of 1,000 steps that are over; got .* 995;"):
+        measuring.measured_header([tmp_path])
+    numbers = {"n_envs": 4, "n_steps": 25, "seed": 0}
+    text = json.dumps({"manifest": {"run": {"numbers": numbers}}})
+    (tmp_path / "run.json").write_text(text)  # of 1,000 steps 5 were resets
+    assert "# Measured: 7.0\n" in measuring.measured_header([tmp_path])
+
+
 def test_runs_that_are_not_over_have_no_header(tmp_path, capsys):
     for seed, n_rows in enumerate([10, 7, 0]):
         folder = tmp_path / f"seed_{seed}"

@@ -134,3 +134,27 @@ def test_it_is_found_where_it_was_installed(kind, tmp_path, monkeypatch):
         assert entry.train_flags([name], "tfrl train").config == [name]
     own = written(tmp_path)
     assert entry.train_flags([own.name], "tfrl train").config == [own.name]
+
+
+def test_a_narrow_terminal_shows_all_numbers(monkeypatch, capsys):
+    (entry,) = [
+        x for x in zoo.list_zoo() if x.path.stem == "ppo_lunarlander_continuous"
+    ]
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(zoo.rich.console.Console, "is_terminal", True)
+    zoo.show([entry])
+    told = capsys.readouterr().out
+    assert f"{entry.steps:,}" in told and f"{entry.mean:,.1f}" in told
+    assert "source" not in told and "\u2026" not in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def test_a_reader_of_the_table_may_leave(monkeypatch, capsys):
+    def leave(*_):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(zoo, "show", leave)
+    assert command.main(["zoo"]) == 0
+    assert capsys.readouterr().err == ""

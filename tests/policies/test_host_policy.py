@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrl import agents
 from tfrl._internal import dtype_policies
 from tfrl.policies import actor_critic, host_policy
 
@@ -107,6 +108,16 @@ def test_mirror_of_other_flat_observations(space):
         host(observations), policy.parameters(observations), rtol=1e-4, atol=1e-5
     )
     host.push(policy, probe=observations)
+
+
+def test_weights_may_be_arrays():
+    space, actions = gym.spaces.Box(-1.0, 1.0, (4,)), gym.spaces.Discrete(2)
+    made = agents.PPO(hidden_units=(8,)).create(space, actions, seed=0).policy
+    params = {name: np.array(x) for name, x in made.state.params.items()}
+    policy = made.replace(state=made.state.replace(params=params))
+    seen = np.linspace(-1.0, 1.0, 12, dtype=np.float32).reshape(3, 4)
+    acted = [each.act(seen, seed=0).log_probs for each in (made, policy)]
+    np.testing.assert_allclose(acted[1], acted[0], rtol=1e-6)
 
 
 def test_masks_are_no_part_of_a_copy():

@@ -85,7 +85,7 @@ runs; got 'no/such/run', which is none
     steps = total_env_steps
     if steps is None:
         steps = _run_folders.total_env_steps_of(runs[0])
-    reached = [int(max(table["env_steps"], default=0)) for table in tables]
+    reached = [_asked_for(*each) for each in zip(runs, tables, strict=True)]
     if steps is None:
         steps = max(reached)
     short = [
@@ -118,6 +118,15 @@ runs; got 'no/such/run', which is none
         textwrap.fill(f"# {name}: {value}", 88, subsequent_indent="#   ")
         for name, value in lines.items()
     )
+
+
+def _asked_for(run: pathlib.Path, table: Mapping[str, np.ndarray]) -> int:
+    """How many steps a run has asked its environments for, resets among them."""
+    played = int(max(table["env_steps"], default=0))
+    numbers = _run_folders.run_record(run).get("numbers") or {}
+    epochs = max(table.get("epoch", ()), default=0)
+    size = numbers.get("n_envs", 0) * numbers.get("n_steps", 0)
+    return max(played, int(epochs) * int(size))
 
 
 def final_return(

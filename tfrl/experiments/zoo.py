@@ -46,6 +46,8 @@ _NUMBER = r"(-?\d+(?:\.\d+)?)"
 _EXPECTED = re.compile(rf"mean >= {_NUMBER}, worst seed >= {_NUMBER}")
 _POINT = re.compile(rf"(\d+)% {_NUMBER} \({_NUMBER} to {_NUMBER}\)")
 _COMMAND = re.compile(r"tfrl train configs/(\S+) --seeds (\S+)")
+# Columns of a terminal that has room for them.
+_WITH_SOURCES = 150
 
 
 class Point(NamedTuple):
@@ -241,17 +243,22 @@ def list_zoo(folder: str | os.PathLike[str] | None = None) -> list[Entry]:
 
 
 def show(entries: Sequence[Entry]) -> None:
-    """Prints entries as a table.
+    """Prints entries as a table; on a narrow terminal without their sources.
 
     Args:
         entries: of the zoo.
     """
+    console = rich.console.Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 200
+    is_wide = console.width >= _WITH_SOURCES
     table = rich.table.Table(box=None, header_style="bold", pad_edge=False)
     for name in ("config", "agent", "environment"):
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, no_wrap=is_wide, overflow="fold")
     for name in ("return", "worst", "seeds", "steps", "CPU time"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("source", overflow="fold")
+    if is_wide:
+        table.add_column("source", overflow="fold")
     for each in entries:
         numbers = ["-", "-", "-"]
         if each.cpu_seconds is not None:
@@ -263,11 +270,9 @@ def show(entries: Sequence[Entry]) -> None:
             source += f" Not measured: {each.not_measured}"
         table.add_row(
             *(each.path.stem, each.agent, each.environment, *numbers[:2]),
-            *(str(len(each.seeds)), f"{each.steps:,}", numbers[2], source),
+            *(str(len(each.seeds)), f"{each.steps:,}", numbers[2]),
+            *([source] if is_wide else []),
         )
-    console = rich.console.Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = 200
     console.print(table)
 
 

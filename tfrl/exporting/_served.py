@@ -103,7 +103,7 @@ class ServedPolicy:
         self._check_observations(where)
         self._variables = [
             tf.Variable(leaf, trainable=leaf.dtype.is_floating)
-            for leaf in tf.nest.flatten(self._policy)
+            for leaf in map(tf.convert_to_tensor, tf.nest.flatten(self._policy))
         ]
 
     def endpoint(self, method: str, inputs: Mapping[str, Any]) -> endpoints.Endpoint:

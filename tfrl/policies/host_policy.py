@@ -436,4 +436,4 @@ def _array(leaf: Any) -> Any:
 
 
 def _shapes(state: Any) -> list[list[int]]:
-    return [x.shape.as_list() for x in tf.nest.flatten(state.params)]
+    return [[*x.shape] for x in tf.nest.flatten(state.params)]
