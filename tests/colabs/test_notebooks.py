@@ -41,6 +41,14 @@ class Shell:
             exec(compile("".join(lines), file, "exec"), self.names)
 
 
+def test_a_page_lists_them_by_their_titles():
+    page = (COLABS.parent / "tools" / "site" / "notebooks.md").read_text()
+    for path in NOTEBOOKS:
+        title = json.loads(path.read_text())["cells"][0]["source"][0].strip("# \n")
+        assert f"| [{title}]({COLAB}/" in page and f"/{path.name})" in page
+    assert page.count(".ipynb)") == len(NOTEBOOKS)
+
+
 def test_there_are_notebooks():
     assert COLABS / "quickstart.ipynb" in NOTEBOOKS
 

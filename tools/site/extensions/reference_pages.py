@@ -95,7 +95,7 @@ def _index() -> str:
         rows.append(f"| [`tfrl.{room.name}`]({place}.md) | {told} | {count} |")
     text = (
         "# Reference\n\nEvery public name, by the room that it lies in. Looking for "
-        "something to do rather than for a name? See [by task](../tasks.md). Names "
+        "something to do rather than for a name? See [names by purpose](../tasks.md). Names "
         "are imported from their room: `tfrl.ops.vtrace`. A nest is whatever `tf.nest` "
         "flattens; `TensorLike` is a tensor, a variable, an array or numbers of "
         "which one is made.\n\n"
@@ -107,7 +107,7 @@ def _index() -> str:
         for room in doors.rooms()
         if "." not in room.name
     ]
-    return text + "\n\n" + _toctree(["By task <../tasks>", *places])
+    return text + "\n\n" + _toctree(["Names by purpose <../tasks>", *places])
 
 
 def _room(room: doors.Room) -> str:
