@@ -1,8 +1,11 @@
 """Tests of `tfrl plot` for folders of runs of different lengths."""
 
+import json
+
 import pytest
 
 from tfrl import command
+from tfrl.experiments import _plots
 from tfrl.summaries import run_log
 
 NAMES = ["train/return_mean", "eval/return_mean"]
@@ -47,3 +50,18 @@ def test_runs_of_which_none_has_rows_are_an_error(tmp_path, capsys):
     assert command.main(["plot", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("tfrl plot: error: `plot`: RUN expected runs with scalars")
+
+
+def test_runs_of_other_agents_are_curves_of_their_own(tmp_path, capsys):
+    for name, gamma in {"a": 0.9, "b": 0.9, "c": 0.99}.items():
+        run(tmp_path / name, (1.0, 2.0), (3.0, 4.0))
+        record = {"arguments": {"agent": {"=call": "tfrl.agents:PPO", "gamma": gamma}}}
+        text = json.dumps({"manifest": {"run": record}})
+        (tmp_path / name / "run.json").write_text(text)
+    folders = [tmp_path / name for name in "abc"]
+    found = _plots._of_agents(folders)
+    name = f"{folders[0]}: mean of 2 runs"
+    assert found == {name: folders[:2], str(folders[2]): folders[2:]}
+    assert _plots._of_agents(folders[:2]) == {"mean of 2 runs": folders[:2]}
+    assert command.main(["plot", *map(str, folders)]) == 0
+    assert "the learning curve is in" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Pictures of runs: the learning curve of one, means of several, what a critic says."""
 
 import argparse
+import json
 import os
 import pathlib
 
@@ -18,8 +19,8 @@ ALIKE = 0.95
 def plot(flags: argparse.Namespace) -> None:
     """Draws what `tfrl plot` asks for.
 
-    Runs become one curve, the mean of them all; each folder of runs, as `tfrl train
-    --seeds` leaves it, becomes a curve of its own.
+    Runs of one agent with equal settings become one curve, their mean; each folder of
+    runs, as `tfrl train --seeds` leaves it, becomes a curve of its own.
 
     Args:
         flags: run_dir, output, title, tag, interval, target, critic.
@@ -69,9 +70,9 @@ def _is_of_runs(folder: pathlib.Path) -> bool:
 def _plot_means(
     flags: argparse.Namespace, folders: list[pathlib.Path], path: str | os.PathLike[str]
 ) -> None:
-    """Draws the mean of the runs, and that of each folder of runs."""
+    """Draws the mean of the runs of each agent, and that of each folder of runs."""
     alone = [folder for folder in folders if not _is_of_runs(folder)]
-    groups = {f"mean of {len(alone)} runs": alone} if alone else {}
+    groups = _of_agents(alone)
     for folder in (x for x in folders if x not in alone):
         runs = _drawn(folder, flags.tag)
         groups[f"{folder}: mean of {len(runs)} runs"] = runs
@@ -102,6 +103,21 @@ def _plot_means(
         axes.axhline(flags.target, color="grey", linestyle="--", label=reached)
         axes.legend()
     plotter.plot(path, dpi=150)
+
+
+def _of_agents(runs: list[pathlib.Path]) -> dict[str, list[pathlib.Path]]:
+    """Runs by their agents with all settings, named."""
+    agents: dict[str, list[pathlib.Path]] = {}
+    for run in runs:
+        arguments = _run_folders.run_record(run).get("arguments", {})
+        key = json.dumps(arguments.get("agent"), sort_keys=True)
+        agents.setdefault(key, []).append(run)
+    if len(agents) == 1:
+        return {f"mean of {len(runs)} runs": runs}
+    return {
+        f"{each[0]}: mean of {len(each)} runs" if each[1:] else str(each[0]): each
+        for each in agents.values()
+    }
 
 
 def _drawn(folder: pathlib.Path, tag: str | None) -> list[pathlib.Path]:
