@@ -123,6 +123,56 @@ def test_an_optimizer_takes_its_rate_from_the_settings():
         tfrl.agents.DQN(optimizer=lambda learning_rate: None).create(BOX, discrete)
 
 
+def layerwise(learning_rate):
+    rates = {"slow": 0.01 * learning_rate, "fast": learning_rate}
+    transforms = {name: tfrl.agents.adam(x) for name, x in rates.items()}
+    return tfrl.agents.partitioned(
+        transforms,
+        lambda params: {k: "slow" if "bias" in k else "fast" for k in params},
+    )
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        layerwise,
+        lambda learning_rate: tfrl.agents.adam(0.01 * learning_rate),
+        lambda learning_rate: tfrl.agents.adam(0.001),
+        lambda learning_rate: tfrl.agents.sgd(0.0 * learning_rate),
+    ],
+)
+def test_rates_that_would_be_lost_are_refused(optimizer):
+    config = tfrl.agents.DQN(learning_rate=1e-3, optimizer=optimizer)
+    match = r"with a rate of its own, \[.*\] for 0.002; .* within `partitioned`"
+    with pytest.raises(ValueError, match=match):
+        config.create(BOX, gym.spaces.Discrete(2))
+
+
+def slowed(learning_rate):
+    adam = tfrl.agents.adam(learning_rate)
+    slow = tfrl.agents.chain(adam, tfrl.agents.scale_by_schedule(lambda count: 0.01))
+    return tfrl.agents.partitioned(
+        {"slow": slow, "fast": adam},
+        lambda params: {k: "slow" if "bias" in k else "fast" for k in params},
+    )
+
+
+def test_some_weights_are_slowed_down():
+    envs = tfrl.environments.make_vec("CartPole-v1", n_envs=4)
+    spaces = envs.single_observation_space, envs.single_action_space
+    given = {"minibatch_size": 128, "n_epochs": 1, "hidden_units": (8,)}
+    config = tfrl.agents.PPO(learning_rate=1e-3, optimizer=slowed, **given)
+    agent = config.create(*spaces, seed=0)
+    played = tfrl.training.Collector(envs, n_steps=32, seed=0).collect(
+        tfrl.policies.HostPolicy(agent.policy), np.random.default_rng(0)
+    )
+    after = agent.update(played)[0].policy.state.params
+    for name, before in agent.policy.state.params.items():
+        expected = 1e-5 if "bias" in name else 1e-3
+        moved = np.abs(after[name] - before).max()
+        np.testing.assert_allclose(moved, expected, rtol=2e-2)
+
+
 @pytest.mark.parametrize("name", OWN)
 def test_runs_keep_the_optimizer(name):
     config = tfrl.agents.SAC(optimizer=OWN[name][0])

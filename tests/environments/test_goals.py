@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.utils import env_checker
 
-from tfrl.environments import goals, vector
+from tfrl.environments import goals, vector, wrappers
 
 ID = "tfrl.environments.goals:BitFlipping-v0"
 
@@ -170,3 +170,37 @@ def test_rewards_of_rows_are_taken(make):
     some = np.ones([2, *space.shape], space.dtype)
     assert rewards(some, 0 * some).shape == (2,)
     envs.close()
+
+
+class Paid(gym.RewardWrapper):
+    def reward(self, reward):
+        return 10.0 * reward
+
+
+class PaidAlike(Paid):
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        rewards = self.env.get_wrapper_attr("compute_reward")
+        return 10.0 * rewards(achieved_goal, desired_goal, info)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "around"),
+    [
+        (functools.partial(wrappers.ScaleReward, factor=10.0), lambda envs: envs),
+        (Paid, gym.wrappers.vector.RecordEpisodeStatistics),
+        (gym.wrappers.NormalizeReward, lambda envs: envs),
+        (lambda env: env, gym.wrappers.vector.NormalizeReward),
+    ],
+)
+def test_wrappers_that_change_rewards_alone_are_refused(wrapper, around):
+    envs = around(vector.make_vec(ID, 2, "sync", wrappers=[wrapper]))
+    match = "got (ScaleReward|Paid|NormalizeReward) around it, which changes only"
+    with pytest.raises(ValueError, match=match):
+        goals.goal_rewards(envs)
+
+
+def test_wrappers_that_change_both_are_taken():
+    envs = vector.make_vec(ID, 2, "sync", wrappers=[PaidAlike])
+    reached = np.zeros((2, 8), np.int8)
+    desired = np.eye(8, dtype=np.int8)[:2] * [[0], [1]]
+    assert goals.goal_rewards(envs)(reached, desired).tolist() == [0.0, -10.0]

@@ -412,14 +412,19 @@ def _own_optimizer(config: Any, rate: float) -> gradient_transforms.GradientTran
 
 
 def _check_follows(config: Any, state: train_state.TrainState, rate: float) -> None:
-    try:
-        train_state.with_rate(state, rate)
-    except ValueError as error:
+    """Raises a ValueError unless all rates of the optimizer are those given to it."""
+    asked = 2.0 * rate or 0.5  # which it hardly has of its own
+    made = _own_optimizer(config, asked).init(state.params)
+    rates = [float(x) for x in gradient_transforms.learning_rates(made)]
+    if not rates or not np.allclose(rates, asked, rtol=1e-6, atol=0.0):
+        found = f", {sorted(set(rates))} for {asked:g}" if rates else ""
         raise ValueError(
             f"`{type(config).__name__}`: `optimizer` expected to take the rate that is "
-            "given to it; got one with a rate of its own; give that as "
-            "`learning_rate`, which may be a schedule"
-        ) from error
+            f"given to it as it is; got one with a rate of its own{found}; give the "
+            "rate as `learning_rate`, which may be a schedule, and slow some weights "
+            "down by `scale_by_schedule(lambda step: 0.01)` in a `chain` within "
+            "`partitioned`"
+        )
 
 
 def _no_optimizer(config: Any, given: Any, how: str = "") -> TypeError:

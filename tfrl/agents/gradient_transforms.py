@@ -548,6 +548,18 @@ def with_learning_rate(state: tuple[Any, ...], learning_rate: Any) -> tuple[Any,
     return new
 
 
+def learning_rates(state: tuple[Any, ...]) -> list[tf.Tensor]:
+    """Returns the rates in a state of a transform, of those given as numbers.
+
+    Example:
+        >>> [float(x) for x in learning_rates(sgd(0.5).init([tf.ones(())]))]
+        [0.5]
+    """
+    found = [part["learning_rate"] for part in state if "learning_rate" in part]
+    inner = [each for part in state for each in part.get("inner", ())]
+    return found + [rate for each in inner for rate in learning_rates(each)]
+
+
 def _rate(
     where: str, learning_rate: Any
 ) -> _gradient_parts.ScaleBySchedule | _gradient_parts.ScaleByLearningRate:

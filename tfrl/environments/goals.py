@@ -8,7 +8,7 @@ one goal where another was desired, as in Gymnasium-Robotics.
 import copy
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -18,6 +18,11 @@ from gymnasium import spaces
 from tfrl._internal import arguments
 
 _KEYS = ("achieved_goal", "desired_goal")
+# Wrappers that change rewards, whatever else they do.
+_CHANGING = (
+    *(gym.RewardWrapper, gym.wrappers.NormalizeReward),
+    *(gym.vector.VectorRewardWrapper, gym.wrappers.vector.NormalizeReward),
+)
 _ENV_ID = "BitFlipping-v0"
 
 
@@ -132,7 +137,8 @@ def goal_rewards(envs: gym.vector.VectorEnv) -> Callable[[Any, Any], np.ndarray]
 
     Raises:
         ValueError: if observations do not have two goals of one space, or no function
-            rewards them, or it does not reward the rows of arrays, each by itself.
+            rewards them, or it does not reward the rows of arrays, each by itself; or
+            if a wrapper changes rewards of steps, as `ScaleReward` does.
 
     Example:
         >>> envs = gym.make_vec("tfrl.environments.goals:BitFlipping-v0", 2, n_bits=3)
@@ -147,9 +153,11 @@ def goal_rewards(envs: gym.vector.VectorEnv) -> Callable[[Any, Any], np.ndarray]
             f"`{where}`: `envs` expected a Dict observation with {list(_KEYS)} of one "
             f"space; got {space}"
         )
+    _check_unchanged(where, _layers(envs, gym.vector.VectorWrapper))
     function = getattr(envs.unwrapped, "compute_reward", None)
-    if function is None:
-        function = _of_one(envs)
+    if function is None and (one := _one(envs)) is not None:
+        _check_unchanged(where, _layers(one, gym.Wrapper))
+        function = one.get_wrapper_attr("compute_reward")
     if not callable(function):
         raise ValueError(
             f"`{where}`: `envs` expected environments with a method `compute_reward("
@@ -211,16 +219,34 @@ def _together_and_alone(
     return np.stack([rewards(achieved, desired), np.concatenate(alone)])
 
 
+def _check_unchanged(where: str, layers: Iterable[Any]) -> None:
+    """Raises a ValueError if wrappers change rewards, but not `compute_reward`."""
+    for layer in layers:
+        if isinstance(layer, _CHANGING):
+            raise ValueError(
+                f"`{where}`: `envs` expected rewards to be those of `compute_reward`; "
+                f"got {type(layer).__name__} around it, which changes only the rewards "
+                "of steps; leave it out, or give it a `compute_reward` that does alike"
+            )
+
+
+def _layers(envs: Any, kind: type) -> Iterator[Any]:
+    """The wrappers around what has a `compute_reward`, or around everything."""
+    while isinstance(envs, kind) and "compute_reward" not in dir(type(envs)):
+        yield envs
+        envs = envs.env  # type: ignore[attr-defined]
+
+
 def _is_there(space: gym.Space, key: str) -> bool:
     return isinstance(space, spaces.Dict) and key in space.spaces
 
 
-def _of_one(envs: gym.vector.VectorEnv) -> Any:
-    """The method of one of the environments, None if it has none."""
+def _one(envs: gym.vector.VectorEnv) -> Any:
+    """One of the environments, None if it does not reward goals."""
     vector: Any = envs.unwrapped
     made = getattr(vector, "envs", None)
     if made is None and hasattr(vector, "env_fns"):
         made = [vector.env_fns[0]()]
     if not made or not made[0].has_wrapper_attr("compute_reward"):
         return None
-    return made[0].get_wrapper_attr("compute_reward")
+    return made[0]

@@ -124,11 +124,12 @@ class SelfPlay:
             )
         n_rows = checks.check_whole_number(where, "n_envs", n_envs, low=1)
         if n_agents not in (None, self.n_agents):
+            remedy = f"set `SelfPlay(n_agents={n_agents})`"
+            if n_agents == 1:
+                remedy = "make a `ParallelEnvVector`, or a vector that has `agents`"
             raise ValueError(
                 f"`{where}`: `n_agents` expected {self.n_agents}, the players of "
-                f"`SelfPlay.n_agents`; got an environment of {n_agents}; make a "
-                "`ParallelEnvVector` with as many agents, or a vector whose `agents` "
-                "names them"
+                f"`SelfPlay.n_agents`; got an environment of {n_agents}; {remedy}"
             )
         if n_rows % self.n_agents:
             raise ValueError(
