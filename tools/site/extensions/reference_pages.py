@@ -97,8 +97,8 @@ def _index() -> str:
         "# Reference\n\nEvery public name, by the room that it lies in. Looking for "
         "something to do rather than for a name? See [names by purpose](../tasks.md). "
         "Names are imported from their room: `tfrl.ops.vtrace`. A nest is whatever "
-        "`tf.nest` flattens; `TensorLike` is a tensor, a variable, an array or numbers of "
-        "which one is made.\n\n"
+        "`tf.nest` flattens; `TensorLike` is a tensor, a variable, an array or numbers "
+        "of which one is made.\n\n"
         "| room | what is there | names |\n| --- | --- | --- |\n" + "\n".join(rows)
     )
     places = [
