@@ -50,14 +50,14 @@ def test_a_file_names_optimizers_and_no_other_function(tmp_path, optimizer, name
     assert its is mine
     x = np.ones([2, 3], np.float32)
     np.testing.assert_array_equal(loaded(x), model(x))
-    model = examples.model_of(agents.BC(optimizer=halved))
-    match = "got .*:halved, and of functions .* optimizers alone; save the weights"
+    model = examples.model_of(agents.BC(optimizer=own_sgd))
+    match = "got .*:own_sgd, and of functions .* optimizers alone; save the weights"
     with pytest.raises(ValueError, match=match):
         model.save(tmp_path / "own.keras")
 
 
-def halved(learning_rate):
-    return agents.sgd(learning_rate / 2.0)
+def own_sgd(learning_rate):
+    return agents.sgd(learning_rate)
 
 
 def network_of(kind):
