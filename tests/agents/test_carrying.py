@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -63,3 +64,24 @@ def test_what_is_large_or_on_replicas_is_carried_as_it_is():
         tf.nest.assert_same_structure(before, after)
         for mine, same in zip(*map(tf.nest.flatten, (before, after)), strict=True):
             assert mine is same
+
+
+def test_optimizers_go_along_to_the_other_networks_names():
+    space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(3)
+
+    def network(*_):
+        return keras.Sequential([keras.Input([3]), keras.layers.Dense(3)])
+
+    one, other = (dqn.DQN().create(space, actions, network=network) for _ in range(2))
+    moved = carrying.named_like(other, one)
+    tf.nest.assert_same_structure(moved, one)
+    assert moved.policy.state.model_def is one.policy.state.model_def
+    rows = np.ones([2, 3], np.float32)
+    np.testing.assert_array_equal(moved.policy.state(rows), other.policy.state(rows))
+    targets = [[*x.target_params.values()] for x in (moved, other)]
+    np.testing.assert_array_equal(targets[0][0], targets[1][0])
+    shapes = [
+        [x.shape for x in tf.nest.flatten(y.opt_state)]
+        for y in (moved.policy.state, other.policy.state)
+    ]
+    assert shapes[0] == shapes[1]

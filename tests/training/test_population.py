@@ -1,10 +1,12 @@
 """Populations: members are what they would have been alone; settings, curves."""
 
 import dataclasses
+import functools
 import threading
 
 import agent_examples
 import default_rows
+import keras
 import numpy as np
 import own_agent
 import pytest
@@ -12,6 +14,7 @@ import tensorflow as tf
 
 from tfrl import agents
 from tfrl._internal import cores
+from tfrl.agents import carrying
 from tfrl.environments.compiled import cartpole, pendulum, vector_env, wrappers
 from tfrl.training import cadence, experience, population, trainer
 from tfrl.training.collecting import _compiled_program
@@ -66,6 +69,87 @@ def test_a_member_is_what_it_would_have_been_alone(agent, learned, tmp_path):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found.returns[1, -1], alone.return_mean)
     assert found.env_steps[-1] == alone.env_steps == steps
+
+
+def own_network(activation="tanh", units=8):
+    """A function of both spaces that makes networks with values beside actions."""
+
+    def made(observation_space, action_space):
+        seen = keras.Input(observation_space.shape)
+        hidden = keras.layers.Dense(units, activation)(seen)
+        hidden = keras.layers.Dropout(0.0)(hidden)
+        values = keras.layers.Dense(1)(hidden)
+        logits = keras.layers.Dense(int(action_space.n))(hidden)
+        return keras.Model(seen, [logits, values])
+
+    return made
+
+
+@pytest.mark.slow
+def test_a_member_learns_with_a_network_of_its_own_as_it_would_alone(tmp_path):
+    found = grown(network=own_network())
+    firsts = [x.policy.state for x in found.agents]
+    assert firsts[0].model_def is firsts[1].model_def
+    with trainer.Trainer(
+        tmp_path,
+        seed=5,
+        agent=PPO,
+        make_envs=lambda n_envs: vector_env.as_vector_env(ENV, n_envs),
+        n_envs=2,
+        experience=experience.Trajectories(10),
+        total_env_steps=80,
+        intervals=cadence.Intervals(eval_episodes=1),
+        collector="compiled",
+        network=own_network(),
+    ) as alone:
+        alone.run(quiet=True)
+    same = carrying.named_like(alone.agent, found.agents[1])
+    one, other = (tf.nest.flatten(x) for x in (found.agents[1], same))
+    for mine, its in zip(one, other, strict=True):
+        np.testing.assert_allclose(mine, its, rtol=1e-4, atol=1e-6)
+    assert found.agents[1].policy.act(np.zeros((1, 4), "f")).actions.shape == (1,)
+
+
+def test_members_may_begin_with_one_model():
+    model = own_network()(ENV.observation_space, ENV.action_space)
+    before = [x.numpy() for x in model.trainable_variables]
+    found = grown(network=model, total_env_steps=20, log_epochs=1)
+    for x, y in zip(before, model.trainable_variables, strict=True):
+        np.testing.assert_array_equal(x, y)
+    kernels = [tf.nest.flatten(x.policy.state.params)[0] for x in found.agents]
+    assert np.abs(kernels[0] - kernels[1]).max() > 0  # what they played differs
+
+
+def gained(x, gain):
+    return gain * x
+
+
+@pytest.mark.parametrize(
+    ("kinds", "message"),
+    [
+        ([own_network(), own_network("relu")], "activation 'tanh' .* of 'relu'"),
+        ([own_network(), own_network(units=9)], "units 8 .* of 9"),
+        (
+            [own_network(functools.partial(gained, gain=x)) for x in (1, 2)],
+            "with the same weights answers that are other ones",
+        ),
+    ],
+)
+def test_networks_that_differ_in_more_than_weights_are_refused(kinds, message):
+    rest = iter([kinds[0], *kinds])  # one shows the program
+    told = "`network` expected .* weights alone; got of the members 0 and 1 .*"
+    with pytest.raises(ValueError, match=told + message):
+        grown(network=lambda *spaces: next(rest)(*spaces))
+
+
+class Unasking(agents.PPO):
+    def create(self, observation_space, action_space, *, seed=0):
+        return super().create(observation_space, action_space, seed=seed)
+
+
+def test_an_agent_that_takes_no_network_is_named():
+    with pytest.raises(TypeError, match="`train_population`: `network` expected None"):
+        grown(Unasking(), network=own_network())
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""How loops over updates carry agents: small networks as vectors."""
+"""How loops carry agents: small networks as vectors, many on one network."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.agents import _packed, replicated, train_state
+from tfrl.agents import _layer_copies, _packed, _stateless, replicated, train_state
 
 
 def packed(tree: Any) -> Any:
@@ -98,15 +98,73 @@ def returned(tree: Any, owner: Any) -> Any:
         >>> returned([1], [2])
         [1]
     """
-    owners: list[train_state.TrainState] = []
+    rest = iter(_states(owner))
+    return _changed(tree, train_state.TrainState, lambda x: x.returned(next(rest)))
+
+
+def named_like(tree: Any, owner: Any) -> Any:
+    """Returns an agent on the networks of another, whose variables have other names.
+
+    Keras counts the names of layers over the whole process, so two networks that one
+    function made have the same variables in the same order under other names.
+
+    Args:
+        tree: nest of agents and `TrainState`s.
+        owner: one like it, whose networks and names it gets.
+
+    Returns:
+        A nest like both.
+
+    Raises:
+        ValueError: if their networks differ in more than names and values of weights.
+
+    Example:
+        >>> def state():
+        ...     layer = keras.layers.Dense(2)
+        ...     layer.build((None, 3))
+        ...     return train_state.TrainState.create(layer)
+        >>> one, other = state(), state()
+        >>> named_like(one, other).params.keys() == other.params.keys()
+        True
+    """
+    states, keys = iter(_states(owner)), list[list[str]]()
+
+    def on_its_network(state: train_state.TrainState) -> train_state.TrainState:
+        other = next(states)
+        if isinstance(state.apply_fn, _stateless.LayerApply):
+            given = other.model_def, state.model_def, other.params
+            fault = _layer_copies.difference(*given, other.extra_variables)
+            if fault:
+                raise ValueError(fault)
+        return state.returned(other)
+
+    def note(found: dict[str, Any]) -> dict[str, Any]:
+        keys.append([*found])
+        for x in found.values():
+            _changed(x, dict, note)
+        return found
+
+    def renamed(found: dict[str, Any]) -> dict[str, Any]:
+        pairs = zip(next(names), found.values(), strict=True)
+        return {key: _changed(x, dict, renamed) for key, x in pairs}
+
+    # Dictionaries of variables are in the order in which the layers have them.
+    _changed(owner, dict, note)
+    names = iter(keys)
+    moved = _changed(tree, train_state.TrainState, on_its_network)
+    return _changed(moved, dict, renamed)
+
+
+def _states(tree: Any) -> list[train_state.TrainState]:
+    """The states of a nest, in order."""
+    found: list[train_state.TrainState] = []
 
     def note(state: train_state.TrainState) -> train_state.TrainState:
-        owners.append(state)
+        found.append(state)
         return state
 
-    _changed(owner, train_state.TrainState, note)
-    rest = iter(owners)
-    return _changed(tree, train_state.TrainState, lambda x: x.returned(next(rest)))
+    _changed(tree, train_state.TrainState, note)
+    return found
 
 
 def _quickly(change: Callable[[Any], Any], state: Any) -> Any:

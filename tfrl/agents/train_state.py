@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfrl._internal import autograph, checks, operands
 from tfrl.agents import (
     _gradient_parts,
+    _layer_copies,
     _stateless,
     gradient_transforms,
     keras_optimizers,
@@ -218,7 +219,7 @@ class TrainState(pytree.PyTreeNode):
             >>> np.allclose(model(np.ones((1, 2))), 2.0 * layer(np.ones((1, 2))))
             True
         """
-        return _stateless.model_of(
+        return _layer_copies.model_of(
             self.model_def, self.params, self.extra_variables, name
         )
 

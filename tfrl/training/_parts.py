@@ -43,6 +43,7 @@ def made_agent(
     action_space: gym.Space,
     numbers: Mapping[str, int],
     network: Any = None,
+    where: str = "Trainer",
 ) -> Any:
     """Creates an agent.
 
@@ -53,6 +54,7 @@ def made_agent(
         numbers: seed, and n_envs, n_steps, n_agents and burn_in for a `create` that
             takes them.
         network: for a `create` that takes it; None for the agent's own.
+        where: whose agent it is, for messages.
 
     Raises:
         TypeError: if it is no agent, or takes no network and one is given.
@@ -65,7 +67,7 @@ def made_agent(
     if network is not None:
         if "network" not in known:
             raise TypeError(
-                "`Trainer`: `network` expected None, as `create` of "
+                f"`{where}`: `network` expected None, as `create` of "
                 f"{type(config).__name__} takes none; got {network!r:.80}"
             )
         given["network"] = network
@@ -73,7 +75,7 @@ def made_agent(
     policy = getattr(agent, "policy", None)
     if not (callable(getattr(policy, "act", None)) and hasattr(agent, "update")):
         raise TypeError(
-            "`Trainer`: `agent` expected hyper-parameters of an agent with `policy`, "
+            f"`{where}`: `agent` expected hyper-parameters of an agent with `policy`, "
             f"which has `act`, and `update`; got {type(config).__name__}, of which "
             f"`policy` is of type {type(policy).__name__}"
         )
@@ -81,7 +83,7 @@ def made_agent(
         named_arrays.name_arrays(agent, "agent")
     except TypeError as error:
         raise TypeError(
-            "`Trainer`: `agent` expected hyper-parameters of an agent that can be "
+            f"`{where}`: `agent` expected hyper-parameters of an agent that can be "
             f"saved, such as a `tfrl.core.PyTreeNode` of arrays; got {error}"
         ) from error
     return agent

@@ -80,6 +80,7 @@ def train_population(
     total_env_steps: int = 100_000,
     log_epochs: int = 10,
     exploit_epochs: int | None = None,
+    network: Any = None,
 ) -> Population:
     """Trains P agents, each in its own environments, with one compiled program.
 
@@ -112,6 +113,8 @@ def train_population(
         log_epochs: epochs between points of the curves.
         exploit_epochs: see above; a multiple of `log_epochs`. Needs at least four
             members.
+        network: a function of both spaces that returns a Keras model, for each member
+            to learn with; or a model, with whose weights all begin.
 
     Returns:
         The agents, and their curves.
@@ -121,7 +124,8 @@ def train_population(
             agent plays on the host alone, as `Independent` and `SelfPlay` do, or learns
             from data alone.
         ValueError: in the scope of a strategy of several devices; if the environment
-            does not reset itself; if a setting is unknown, or determines the program
+            does not reset itself; if `network` makes networks that differ in more than
+            their weights; if a setting is unknown, or determines the program
             and so must be the same for all members; if there are fewer than four
             members with `exploit_epochs`; if the weights of a member, a reward or an
             observation are NaN or infinite, which ends all members.
@@ -169,7 +173,7 @@ def train_population(
     checks.check_whole_number(_WHERE, "log_epochs", log_epochs, low=1)
     if exploit_epochs is not None:
         _check_exploits(exploit_epochs, log_epochs, len(seeds))
-    members = _Members(config, env, learned, n_envs, [*seeds], values)
+    members = _Members(config, env, learned, n_envs, [*seeds], values, network)
     total = -(-total_env_steps // (n_envs * learned.n_steps))
     rng = np.random.default_rng([seeds[0], 13])
     points, sources, done = [], [], 0
@@ -203,6 +207,7 @@ class _Members:
         n_envs: of each.
         seeds: `[P]`.
         values: `[P]` numbers by name.
+        network: of all, or what makes each its own; None for the agent's.
     """
 
     def __init__(
@@ -213,6 +218,7 @@ class _Members:
         n_envs: int,
         seeds: list[int],
         values: dict[str, np.ndarray],
+        network: Any,
     ) -> None:
         self.values, self._env = values, env
         spaces = env.observation_space, env.action_space
@@ -220,7 +226,7 @@ class _Members:
 
         def made(i: int, config: Any) -> Any:
             own = {**numbers, "seed": seeds[i]}
-            return _parts.made_agent(config, *spaces, own)
+            return _parts.made_agent(config, *spaces, own, network, _WHERE)
 
         self._like = made(0, config)
         envs = vector_env.as_vector_env(env, n_envs)
@@ -233,6 +239,8 @@ class _Members:
         self._collectors = [first, *(first.copied() for _ in seeds[1:])]
         begun = [first.begun(seed) for seed in seeds]
         agents = [made(i, self._config(i)) for i in range(len(seeds))]
+        if network is not None:
+            agents = [self._alike(i, agent) for i, agent in enumerate(agents)]
         self._agents = _stacked(agents, carrying.lent(self._like))
         self._episodes = _stacked([x for x, _ in begun], begun[0][0])
         self._keys = tf.stack([key for _, key in begun])
@@ -294,6 +302,15 @@ class _Members:
             member = tf.nest.pack_sequence_as(self._like, leaves)
             found.append(member.replace(config=self._config(i)))
         return found
+
+    def _alike(self, i: int, agent: Any) -> Any:
+        """The agent of a member, on the first one's networks."""
+        try:
+            return carrying.named_like(agent, self._like)
+        except ValueError as error:
+            told = "`network` expected to make networks that differ in weights alone"
+            fault = f"got of the members 0 and {i} {error}; train what differs apart"
+            raise ValueError(f"`{_WHERE}`: {told}; {fault}") from None
 
     def _config(self, i: int) -> Any:
         own = {name: float(x[i]) for name, x in self.values.items()}
