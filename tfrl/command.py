@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-# Commands that play nothing, so that no other pipe than that to a reader can break.
+# Whose tables rich prints, which ends the process where nobody reads on.
 _TABLES = ("compare", "zoo")
 
 
@@ -88,10 +88,18 @@ def _main(given: list[str], is_process: bool) -> int:
         entry.begin(may_lose_output=given[0] in ("train", "tune"))
     if given[0] == "train":
         return int(entry.load("rl_trainer").main(given[1:], prog="tfrl train"))
+    return _answered(flags)
+
+
+def _answered(flags: argparse.Namespace) -> int:
     try:
         return flags.run(flags) or 0
+    except SystemExit:
+        if flags.command not in _TABLES:
+            raise
+        return 0
     except (ValueError, TypeError, OSError, ImportError) as error:
-        if isinstance(error, BrokenPipeError) and flags.command in _TABLES:
+        if isinstance(error, BrokenPipeError) and output.is_unread():
             output.settle()  # nobody reads on, as behind `| head`
             return 0
         told = entry.load("rl_trainer").in_one_line(error)

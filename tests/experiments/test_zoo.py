@@ -149,12 +149,3 @@ def test_a_narrow_terminal_shows_all_numbers(monkeypatch, capsys):
     assert f"{entry.steps:,}" in told and f"{entry.mean:,.1f}" in told
     assert "source" not in told and "\u2026" not in told
     assert max(map(len, told.splitlines())) <= 80
-
-
-def test_a_reader_of_the_table_may_leave(monkeypatch, capsys):
-    def leave(*_):
-        raise BrokenPipeError(32, "Broken pipe")
-
-    monkeypatch.setattr(zoo, "show", leave)
-    assert command.main(["zoo"]) == 0
-    assert capsys.readouterr().err == ""

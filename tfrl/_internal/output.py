@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import select
 import sys
 from typing import Any
 
@@ -84,6 +85,24 @@ def complain(text: str) -> None:
         >>> complain("tfrl: nothing is wrong")
     """
     print(text, file=STDERR, flush=True)
+
+
+def is_unread() -> bool:
+    """Returns whether whoever read standard output has left, as `| head` does.
+
+    Example:
+        >>> is_unread()
+        False
+    """
+    try:
+        number = sys.stdout.fileno()
+    except (OSError, ValueError, AttributeError):
+        return False
+    if not hasattr(select, "poll"):
+        return False
+    asked = select.poll()
+    asked.register(number, 0)  # errors are always told
+    return any(event & select.POLLERR for _, event in asked.poll(0))
 
 
 def settle() -> None:
