@@ -3,7 +3,6 @@
 import configparser
 import functools
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -53,32 +52,6 @@ def folder(tmp_path_factory):
 
 def call(*argv):
     return command.main([str(each) for each in argv])
-
-
-@pytest.fixture
-def without_reader(monkeypatch):
-    reading, writing = os.pipe()
-    os.close(reading)
-    stream = os.fdopen(writing, "w", buffering=1)
-    with monkeypatch.context() as patch:
-        patch.setattr("sys.stdout", stream)
-        yield
-    stream.close()  # `settle` has put nothing in its place
-
-
-@pytest.mark.parametrize("name", ["zoo", "doctor", "evaluate"])
-def test_a_reader_may_leave(name, folder, without_reader, capfd):
-    assert call(name, *([] if name == "zoo" else [folder])) == 0
-    assert "Broken pipe" not in capfd.readouterr().err
-
-
-def test_another_broken_pipe_is_an_error(folder, monkeypatch, capsys):
-    def lost(*_, **__):
-        raise BrokenPipeError(32, "Broken pipe")
-
-    monkeypatch.setattr(command, "_opened", lost)
-    assert call("evaluate", folder) == 2
-    assert "tfrl evaluate: error: [Errno 32] Broken pipe" in capsys.readouterr().err
 
 
 def test_the_entry_point_is_there():

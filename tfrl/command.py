@@ -66,10 +66,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-# Whose tables rich prints, which ends the process where nobody reads on.
-_TABLES = ("compare", "zoo")
-
-
 def _main(given: list[str], is_process: bool) -> int:
     if given[:1] == ["--resume"] and given[1:] and given[1][:1] != "-":
         given = ["train", "--resume", "--output_dir", *given[1:]]
@@ -88,16 +84,8 @@ def _main(given: list[str], is_process: bool) -> int:
         entry.begin(may_lose_output=given[0] in ("train", "tune"))
     if given[0] == "train":
         return int(entry.load("rl_trainer").main(given[1:], prog="tfrl train"))
-    return _answered(flags)
-
-
-def _answered(flags: argparse.Namespace) -> int:
     try:
         return flags.run(flags) or 0
-    except SystemExit:
-        if flags.command not in _TABLES:
-            raise
-        return 0
     except (ValueError, TypeError, OSError, ImportError) as error:
         if isinstance(error, BrokenPipeError) and output.is_unread():
             output.settle()  # nobody reads on, as behind `| head`

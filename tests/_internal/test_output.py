@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tfrl import command
 from tfrl._internal import output
 from tfrl.saving import checkpoints
 
@@ -21,6 +22,7 @@ SMALL = [
 # Says more than a stream keeps, on lines and by a bar, and ends as a command does.
 SPEAKER = """
 import atexit, sys
+from tfrl import command
 from tfrl._internal import output
 from tfrl.experiments import seeds
 from tfrl.summaries import progress
@@ -103,3 +105,20 @@ def test_a_stream_is_looked_up_when_it_is_written_to(capsys, monkeypatch):
     assert not output.STDOUT.isatty()
     with pytest.raises(OSError, match="fileno"):
         output.STDOUT.fileno()
+
+
+@pytest.mark.parametrize("argv", [["zoo"], ["check-env", "CartPole-v1", "--steps=20"]])
+def test_commands_end_quietly_where_the_reader_has_left(argv):
+    with broken_pipe() as stdout:
+        process = python(["-m", "tfrl", *argv], stdout, stderr=subprocess.PIPE)
+    err = process.communicate()[1].decode()
+    assert process.returncode == 0 and "Broken pipe" not in err
+
+
+def test_a_pipe_to_somebody_else_that_breaks_is_an_error(monkeypatch, capsys):
+    def lost(*_):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(command, "_opened", lost)
+    assert command.main(["evaluate", "run"]) == 2
+    assert "tfrl evaluate: error: [Errno 32] Broken pipe" in capsys.readouterr().err

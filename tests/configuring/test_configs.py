@@ -177,8 +177,14 @@ def test_an_include_that_is_nowhere_tells_where_it_was_looked_for(file, tmp_path
     told = re.escape(f"; looked for in {tmp_path}/deep, {tmp_path}, {zoo}")
     with pytest.raises(ValueError, match=rf"'absent.gin' \(No such [^)]+\){told}$"):
         configs.parse([top])
-    with pytest.raises(ValueError, match=r"'absent.gin' \(No such [^)]+\)$"):
-        configs.parse(["absent.gin"])
+    for missing, told in {
+        "absent.gin": "`tfrl zoo` lists what there is",
+        "configs/pp_cartpole.gin": r"did you mean 'ppo_cartpole'\?",
+    }.items():
+        with pytest.raises(
+            ValueError, match=rf"'{missing}' \(No such [^)]+\); {told}$"
+        ):
+            configs.parse([missing])
 
 
 def test_imports_run_and_are_recorded(file, monkeypatch, made):

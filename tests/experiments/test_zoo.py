@@ -143,7 +143,7 @@ def test_a_narrow_terminal_shows_all_numbers(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr(zoo.rich.console.Console, "is_terminal", True)
+    monkeypatch.setattr(zoo._tables.Tables, "is_terminal", True)
     zoo.show([entry])
     told = capsys.readouterr().out
     assert f"{entry.steps:,}" in told and f"{entry.mean:,.1f}" in told

@@ -86,16 +86,24 @@ def _read_file(file: str, place: str, chain: tuple[str, ...]) -> list[Any]:
         # Where it is included, the end of a long name tells more than its start.
         name = repr(file if len(file) <= _LONGEST else f"...{file[-_LONGEST // 2 :]}")
         got = f"{name} ({getattr(error, 'strerror', 'no UTF-8 text')})"
-        raise error_at(place, "a gin file", got, *_looked_in(chain)) from error
+        todo = _looked_in(chain) if chain else _in_zoo(file, error)
+        raise error_at(place, "a gin file", got, *todo) from error
     if real in chain:
         raise error_at(place, "no file to include itself", real)
     return read(text, str(path), (*chain, real))
 
 
+def _in_zoo(file: str, error: Exception) -> list[str]:
+    """What to do where a file is missing that may have been meant to be of the zoo."""
+    zoo = zoo_files.folder()
+    if zoo is None or not isinstance(error, FileNotFoundError):
+        return []
+    close = _close(pathlib.Path(file).stem, [x.stem for x in zoo.glob("*.gin")], 0.6)
+    return [f"did you mean {x!r}?" for x in close] or ["`tfrl zoo` lists what there is"]
+
+
 def _looked_in(chain: tuple[str, ...]) -> list[str]:
     """Where a file was looked for that the last one of a chain includes."""
-    if not chain:
-        return []
     beside, zoo = os.path.dirname(chain[-1]), zoo_files.folder()
     places = [beside, os.getcwd(), *([] if zoo is None else [str(zoo)])]
     return [f"looked for in {', '.join(dict.fromkeys(places))}"]

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import rich.console
 import rich.table
 
 from tfrl._internal import checks
-from tfrl.experiments import _plots, _run_folders, measuring
+from tfrl.experiments import _plots, _run_folders, _tables, measuring
 from tfrl.saving import typed_json
 from tfrl.summaries import improvement, run_log
 from tfrl.summaries.plotting import mean_curve
@@ -159,7 +158,7 @@ def show(comparison: Comparison) -> None:
             _interval(each, ",.1f"),
             *(f"{number:,.1f}" for number in numbers),
         )
-    console = rich.console.Console(highlight=False, markup=False)
+    console = _tables.Tables()
     if not console.is_terminal:
         console.width = 200
     console.print(table)

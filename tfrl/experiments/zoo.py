@@ -30,11 +30,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import rich.console
 import rich.table
 
 from tfrl import entry
 from tfrl._internal import arguments, zoo_files
+from tfrl.experiments import _tables
 
 _FIELDS = (
     *("Agent", "Environment", "Source", "Command", "Steps", "Expected"),
@@ -248,7 +248,7 @@ def show(entries: Sequence[Entry]) -> None:
     Args:
         entries: of the zoo.
     """
-    console = rich.console.Console(highlight=False, markup=False)
+    console = _tables.Tables()
     if not console.is_terminal:
         console.width = 200
     is_wide = console.width >= _WITH_SOURCES

@@ -22,7 +22,8 @@ class CosineScheduler(schedulers.Scheduler):
         value = final_value + (initial_value - final_value) * (1 + cos(pi * x)) / 2
 
     Args:
-        progress_type: as in `Scheduler`.
+        progress_type: "percent", "iterations", "env_steps" or "global_counter", see
+            `Scheduler`.
         initial_value: value at progress 0.
         duration: progress at which the final value is reached, greater than 0.
         final_value: value from there on.
@@ -65,7 +66,8 @@ class PolynomialScheduler(schedulers.Scheduler):
         value = final_value + (initial_value - final_value) * (1 - x)^power
 
     Args:
-        progress_type: as in `Scheduler`.
+        progress_type: "percent", "iterations", "env_steps" or "global_counter", see
+            `Scheduler`.
         initial_value: value until `start`.
         final_value: value from `start + duration` on.
         power: greater than 0: 1 is a straight line, more falls fast at first.
@@ -112,7 +114,8 @@ class OneCycleScheduler(schedulers.Scheduler):
         to   peak_value / initial_divisor / final_divisor       from duration on
 
     Args:
-        progress_type: as in `Scheduler`.
+        progress_type: "percent", "iterations", "env_steps" or "global_counter", see
+            `Scheduler`.
         peak_value: the value at the peak.
         duration: progress at which the end is reached, greater than 0.
         rise: share of it until the peak, in (0, 1).

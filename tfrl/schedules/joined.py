@@ -21,7 +21,8 @@ class JoinedScheduler(schedulers.Scheduler):
         value = s[i](progress - p[i])    for p[i] <= progress < p[i + 1]
 
     Args:
-        progress_type: as in `Scheduler`, that of all schedules.
+        progress_type: "percent", "iterations", "env_steps" or "global_counter", see
+            `Scheduler`; that of all schedules.
         schedules: pairs (p, s): where a schedule begins, and the schedule or a number.
             p ascends from 0.
 
@@ -102,7 +103,8 @@ class WarmUpScheduler(schedulers.Scheduler):
     Before progress 0 it is `initial_value`.
 
     Args:
-        progress_type: as in `Scheduler`, that of the schedule too.
+        progress_type: "percent", "iterations", "env_steps" or "global_counter", see
+            `Scheduler`; that of the schedule too.
         period: length of the warm-up, greater than 0.
         schedule: what follows, a schedule or a number.
         initial_value: value at progress 0.

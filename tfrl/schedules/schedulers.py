@@ -40,7 +40,7 @@ class Scheduler(_schedule.Schedule):
     the type; or it is a frozen dataclass, which has that and equality for free.
 
     Args:
-        progress_type: one of the above.
+        progress_type: "percent", "iterations", "env_steps" or "global_counter".
 
     Raises:
         ValueError: if there is no such type.
@@ -123,7 +123,8 @@ class StepScheduler(Scheduler):
     from `start` to `start + warm_up_period`, and is 0 before `start`.
 
     Args:
-        progress_type: as in `Scheduler`.
+        progress_type: "percent", "iterations", "env_steps" or "global_counter", see
+            `Scheduler`.
         schedule: pairs (p, v): where a stretch ends, and the value until then. Ends
             ascend; a stretch without length, such as a first one until 0, is never in
             effect.
@@ -177,7 +178,8 @@ class LinearScheduler(Scheduler):
     for p[i] <= progress < p[i + 1], and v[-1] from p[-1] on.
 
     Args:
-        progress_type: as in `Scheduler`.
+        progress_type: "percent", "iterations", "env_steps" or "global_counter", see
+            `Scheduler`.
         schedule: two or more pairs (p, v), p ascending from 0. Where two have the same
             p the value jumps.
 
@@ -215,7 +217,8 @@ class ExponentialScheduler(Scheduler):
         value = initial_value * decay_rate^(progress / decay_time)
 
     Args:
-        progress_type: as in `Scheduler`.
+        progress_type: "percent", "iterations", "env_steps" or "global_counter", see
+            `Scheduler`.
         initial_value: value at progress 0.
         decay_rate: factor for every `decay_time` of progress, greater than 0.
         decay_time: a length of progress, greater than 0.
@@ -259,7 +262,8 @@ class CyclicalScheduler(Scheduler):
     in a tensor of less than float64 to 5.
 
     Args:
-        progress_type: as in `Scheduler`.
+        progress_type: "percent", "iterations", "env_steps" or "global_counter", see
+            `Scheduler`.
         base_lr: value at progress 0.
         bound_lr: value after half a cycle, less or greater.
         half_cycle_size: length of half a cycle, greater than 0.

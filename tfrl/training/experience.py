@@ -109,6 +109,11 @@ class Replayed:
             else.
         burn_in: with `sequence_length`, steps before it that warm up a memory.
 
+    Raises:
+        TypeError: if an argument is of the wrong kind.
+        ValueError: if a number is out of range, an option unknown, `capacity` less than
+            `learning_starts` or a batch, or options do not go together.
+
     Example:
         >>> replayed = Replayed(capacity=10_000, n_steps=4, updates_per_step=0.5)
         >>> replayed.n_gradient_steps(n_envs=8)
@@ -247,6 +252,10 @@ class FromDataset:
         batch_size: rows per gradient step.
         n_batches: gradient steps per epoch.
         gamma: discount factor per step, for data without `discounts`.
+
+    Raises:
+        TypeError: if `data` is neither a mapping nor a function, or a count no int.
+        ValueError: if a number is out of range.
 
     Example:
         >>> data = {"observations": np.zeros((9, 4), "f"), "actions": np.zeros(9, int)}

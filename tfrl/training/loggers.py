@@ -190,8 +190,10 @@ class MlflowLogger(_RunLogger):
     Args:
         experiment: its name; created if missing.
         name: of the run; None for that of its folder.
-        tracking_uri: of the server, or folder; None for `MLFLOW_TRACKING_URI`, or
-            MLflow's default.
+        tracking_uri: of the server, such as "http://localhost:5000"; None for
+            `MLFLOW_TRACKING_URI`, or MLflow's default. A database, as
+            "sqlite:///runs.db", takes the whole package `mlflow`; a folder, since
+            MLflow 3, `MLFLOW_ALLOW_FILE_STORE=true` in the environment.
 
     Raises:
         ImportError: when training begins, if the library is missing.

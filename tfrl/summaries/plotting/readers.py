@@ -343,7 +343,8 @@ def _scalars(where: str, run: _Path, files: list[pathlib.Path], tag: str) -> _Po
     if np.count_nonzero(kept) < 2:
         raise ValueError(
             f"`{where}`: `event_file` expected runs of two finite points at least; got "
-            f"{np.count_nonzero(kept)} of {np.count_nonzero(last)} in {run}"
+            f"{np.count_nonzero(kept)} of {np.count_nonzero(last)} in {run}; train "
+            "longer, or report more often, by `Intervals.log_epochs`"
         )
     return order[kept], values[kept]
 
