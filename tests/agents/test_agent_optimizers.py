@@ -12,7 +12,12 @@ from agent_rows import experience_of, made
 
 import tfrl
 from tfrl.agents import _gradient_parts as parts
-from tfrl.agents import gradient_transforms, train_state, transform_wrappers
+from tfrl.agents import (
+    chosen_optimizers,
+    gradient_transforms,
+    train_state,
+    transform_wrappers,
+)
 from tfrl.configuring import configs
 from tfrl.training import _kept_arguments, configurables
 
@@ -171,6 +176,35 @@ def test_some_weights_are_slowed_down():
         expected = 1e-5 if "bias" in name else 1e-3
         moved = np.abs(after[name] - before).max()
         np.testing.assert_allclose(moved, expected, rtol=2e-2)
+
+
+def half_of(learning_rate):
+    return tfrl.agents.sgd(learning_rate / 2)
+
+
+def test_an_old_run_whose_optimizer_changes_its_rate_opens(tmp_path, monkeypatch):
+    def made(**options):
+        return tfrl.training.Trainer(
+            tmp_path,
+            1,
+            agent=tfrl.agents.A2C(optimizer=half_of),
+            make_envs=functools.partial(tfrl.environments.make_vec, "CartPole-v1"),
+            n_envs=1,
+            experience=tfrl.training.Trajectories(8),
+            intervals=tfrl.training.Intervals(eval_episodes=1),
+            **options,
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(chosen_optimizers, "check_follows", lambda *_: None)
+        with made() as old:
+            old.run(quiet=True)
+    with tfrl.rl_trainer.open_run(tmp_path) as run:
+        assert len(run.evaluate(1).returns) == 1
+    with made(resume=True) as resumed:
+        assert resumed.epoch == 1
+    with pytest.raises(ValueError, match="with a rate of its own"):
+        tfrl.agents.A2C(optimizer=half_of).create(BOX, gym.spaces.Discrete(2))
 
 
 @pytest.mark.parametrize("name", OWN)

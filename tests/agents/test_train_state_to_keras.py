@@ -1,11 +1,13 @@
 """`TrainState.to_keras`: models of a state's own, which say what the state says."""
 
+import gymnasium as gym
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfrl.agents import gradient_transforms, train_state
+from tfrl.agents.on_policy import ppo
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:__array__ implementation:DeprecationWarning"
@@ -81,6 +83,18 @@ def test_models_of_other_names(tmp_path):
     np.testing.assert_allclose(loaded(x), state(x), rtol=1e-6)
     with pytest.raises(TypeError, match="`to_keras`: `name` expected a str"):
         state.to_keras(3)
+
+
+def doubled_tanh(x):
+    return 2.0 * keras.ops.tanh(x)
+
+
+def test_activations_need_not_be_registered():
+    space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
+    agent = ppo.PPO(activation=doubled_tanh).create(space, actions)
+    state, rows = agent.policy.state, np.ones([2, 3], np.float32)
+    for mine, its in zip(state(rows), state.to_keras()(rows), strict=True):
+        np.testing.assert_allclose(mine, its, rtol=1e-6)
 
 
 def test_a_layer_becomes_a_model():

@@ -78,7 +78,7 @@ def test_two_replicas_play_and_learn_what_one_does():
         envs.single_observation_space, envs.single_action_space
     )
     agent = Guesser(made.policy)
-    given = envs, experience.Trajectories(9), agent.policy, 3
+    given = envs, experience.Trajectories(9), agent, 3
     alone = _compiled_collection.CompiledCollector(*given)
     tf.config.run_functions_eagerly(True)
     try:

@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import types
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -112,10 +113,13 @@ def found(layer: keras.layers.Layer, dtypes: Collection[str] = HALVES) -> str | 
     return next((x.dtype_policy.name for x in parts if x.compute_dtype in dtypes), None)
 
 
-def unknown_classes(layer: keras.layers.Layer) -> dict[str, type]:
-    """Returns the classes in a layer that are not Keras' own, by name."""
-    kinds = map(type, layer._flatten_layers())
-    return {x.__name__: x for x in kinds if not x.__module__.startswith("keras.")}
+def unknown_objects(layer: keras.layers.Layer) -> dict[str, Any]:
+    """Returns classes and activations in a layer that are not Keras' own, by name."""
+    layers = layer._flatten_layers()
+    found: list[Any] = [*map(type, layers)]
+    given = [getattr(x, "activation", None) for x in layers]
+    found += [x for x in given if isinstance(x, types.FunctionType)]
+    return {x.__name__: x for x in found if not x.__module__.startswith("keras.")}
 
 
 def widened(layer: keras.layers.Layer) -> keras.layers.Layer:
@@ -140,7 +144,7 @@ def widened(layer: keras.layers.Layer) -> keras.layers.Layer:
     config = _in_float32(keras.saving.serialize_keras_object(layer))
     with used("float32"):
         made = keras.saving.deserialize_keras_object(
-            config, unknown_classes(layer), safe_mode=False
+            config, unknown_objects(layer), safe_mode=False
         )
     for variable, known in zip(made.variables, layer.variables, strict=True):
         variable.assign(keras.ops.cast(known, variable.dtype))

@@ -143,7 +143,7 @@ def rebuilt(layer: keras.layers.Layer) -> keras.layers.Layer:
         >>> [weight.shape for weight in rebuilt(layer).get_weights()]
         [(3, 2), (2,)]
     """
-    kinds = dtype_policies.unknown_classes(layer)
+    kinds = dtype_policies.unknown_objects(layer)
     try:
         other = keras.saving.deserialize_keras_object(
             keras.saving.serialize_keras_object(layer), kinds, safe_mode=False
@@ -156,7 +156,8 @@ def rebuilt(layer: keras.layers.Layer) -> keras.layers.Layer:
         raise ValueError(
             f"`to_keras`: expected the configuration of {layer.name!r} to make another "
             f"with the same variables; got {fault}; let `get_config` return all "
-            "arguments, and `build` make all variables"
+            "arguments, `build` make all variables, and give functions to "
+            "`keras.saving.register_keras_serializable`"
         )
     return other
 

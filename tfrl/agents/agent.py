@@ -1,8 +1,6 @@
 """What trainers require of agents, and what the settings of algorithms share."""
 
 import dataclasses
-import functools
-import inspect
 import math
 import numbers
 import types
@@ -12,12 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, Self
 
 import gymnasium as gym
-import keras
 import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.agents import gradient_transforms, keras_optimizers, train_state
+from tfrl.agents import chosen_optimizers, gradient_transforms, train_state
 from tfrl.policies import actor_critic, feedforward, recurrent
 from tfrl.policies import policy as policies
 from tfrl.schedules import progress as progresses
@@ -155,7 +152,7 @@ def check_settings(
             raise ValueError(f"`{where}`: `{name}` expected less than 1; got 1.0")
     _check_network(config)
     if getattr(config, "optimizer", None) is not None:
-        _check_optimizer(config, config.optimizer)
+        chosen_optimizers.check(config, config.optimizer)
 
 
 def check_in_range(where: str, name: str, value: Any, high: float = math.inf) -> None:
@@ -222,7 +219,7 @@ def _check_kind(
         if not callable(value):
             _check_number(where, name, value, _SCHEDULED)
             return
-        if not _takes(value, 0.0):
+        if not chosen_optimizers.takes(value, 0.0):
             expected = f"{_SCHEDULED}, a function of one argument"
             raise checks.wrong_type(where, name, value, expected)
     elif bool in kinds:
@@ -256,32 +253,6 @@ def _check_scheduled(config: Any, name: str) -> None:
             f"`{where}`: `{name}_schedule` expected 'constant' where `{name}` is a "
             "schedule itself; got 'linear'"
         )
-
-
-def _check_optimizer(config: Any, optimizer: Any) -> None:
-    if not callable(optimizer) or not _takes(optimizer, learning_rate=0.0):
-        raise _no_optimizer(config, optimizer)
-    if isinstance(optimizer, functools.partial) and "learning_rate" in (
-        given := optimizer.keywords
-    ):
-        usual = inspect.signature(optimizer.func).parameters.get("learning_rate")
-        # What a run keeps of a partial has the defaults too.
-        if usual is None or usual.default != given["learning_rate"]:
-            raise _no_optimizer(config, optimizer)
-
-
-def _takes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
-    """Whether a function can be called so, as far as its signature is known."""
-    if isinstance(function, functools.partial):  # which has none if it cannot
-        args, kwargs = (*function.args, *args), {**function.keywords, **kwargs}
-        function = function.func
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except ValueError:
-        return True
-    except TypeError:
-        return False
-    return True
 
 
 def check_spaces(config: Any, observation_space: Any, action_space: Any) -> None:
@@ -387,7 +358,7 @@ def learner(
     tx = (
         optimizer(initial, **options)
         if own is None
-        else _own_optimizer(config, initial)
+        else chosen_optimizers.made(config, initial)
     )
     if config.max_gradient_norm is not None:
         clip = gradient_transforms.clip_by_global_norm(config.max_gradient_norm)
@@ -396,44 +367,10 @@ def learner(
     def learning(network: Any) -> train_state.TrainState:
         state = train_state.TrainState.create(network, tx=tx)
         if own is not None:
-            _check_follows(config, state, initial)
+            chosen_optimizers.check_follows(config, state, initial)
         return state
 
     return learning
-
-
-def _own_optimizer(config: Any, rate: float) -> gradient_transforms.GradientTransform:
-    tx = config.optimizer(learning_rate=rate)
-    if isinstance(tx, keras.optimizers.Optimizer):
-        tx = keras_optimizers.from_keras(tx)
-    if not isinstance(tx, gradient_transforms.GradientTransform):
-        raise _no_optimizer(config, tx, "one that returns ")
-    return tx
-
-
-def _check_follows(config: Any, state: train_state.TrainState, rate: float) -> None:
-    """Raises a ValueError unless all rates of the optimizer are those given to it."""
-    asked = 2.0 * rate or 0.5  # which it hardly has of its own
-    made = _own_optimizer(config, asked).init(state.params)
-    rates = [float(x) for x in gradient_transforms.learning_rates(made)]
-    if not rates or not np.allclose(rates, asked, rtol=1e-6, atol=0.0):
-        found = f", {sorted(set(rates))} for {asked:g}" if rates else ""
-        raise ValueError(
-            f"`{type(config).__name__}`: `optimizer` expected to take the rate that is "
-            f"given to it as it is; got one with a rate of its own{found}; give the "
-            "rate as `learning_rate`, which may be a schedule, and slow some weights "
-            "down by `scale_by_schedule(lambda step: 0.01)` in a `chain` within "
-            "`partitioned`"
-        )
-
-
-def _no_optimizer(config: Any, given: Any, how: str = "") -> TypeError:
-    return TypeError(
-        f"`{type(config).__name__}`: `optimizer` expected a function of "
-        "`learning_rate`, such as `tfrl.agents.adamw`, or a class of "
-        f"`keras.optimizers`; got {how}{given!r:.80}; give options by "
-        "`functools.partial`, and the rate as a setting of the agent"
-    )
 
 
 def memory_options(config: Any, network: Any) -> dict[str, Any]:

@@ -229,14 +229,15 @@ class TrainState(pytree.PyTreeNode):
         A trace is known by the network that it calls, not by the values of the weights.
         States of one architecture lend a compiled function the same network, which
         nobody else can reach, and take their own again afterwards; see `returned`.
-        Networks without an `architecture`, and those in a graph, are used as they are.
+        Networks that are not of tfrl alone, and those in a graph, are used as they are.
         """
         network = self.model_def
-        if not hasattr(network, "architecture") or not tf.executing_eagerly():
+        architecture = feedforward.architecture_of(network)
+        if architecture is None or not tf.executing_eagerly():
             return self
         # A strategy makes variables of its own.
         apply_fn: Any = self.apply_fn
-        key = network.architecture, tf.distribute.get_strategy()
+        key = architecture, tf.distribute.get_strategy()
         shared = _networks.get(key)
         if shared is None:
             shared = _networks[key] = _stateless.rebuilt(network)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfrl._internal import gym_checks
 from tfrl.distributions import action_heads
-from tfrl.policies import _observation_kinds
+from tfrl.policies import _observation_kinds, feedforward
 
 MASK = gym_checks.MASK
 
@@ -66,8 +66,9 @@ class MaskedNetwork(keras.Model):
         kwargs.setdefault("name", "masked")
         super().__init__(autocast=False, **kwargs)
         self.network, self.kinds, self.pieces = network, kinds, pieces
-        if hasattr(network, "architecture"):
-            self.architecture = f"masked {kinds} {pieces} {network.architecture}"
+        inner = feedforward.architecture_of(network)
+        if inner is not None:
+            self.architecture = f"masked {kinds} {pieces} {inner}"
 
     @property
     def n_noise(self) -> int:

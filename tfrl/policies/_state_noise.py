@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, draws
+from tfrl.policies import feedforward
 
 _LEAST = 1e-6  # of variances
 
@@ -49,8 +50,9 @@ class StateNoiseNetwork(keras.Model):
         super().__init__(autocast=False, **kwargs)
         self.network, self.learns_features = network, learns_features
         self.initial_log_std = log_std
-        if hasattr(network, "architecture"):
-            self.architecture = f"noise {learns_features} {network.architecture}"
+        inner = feedforward.architecture_of(network)
+        if inner is not None:
+            self.architecture = f"noise {learns_features} {inner}"
 
     @property
     def kinds(self) -> Any:

@@ -310,6 +310,51 @@ def check_activation(where: str, activation: Any) -> None:
         ) from error
 
 
+def architecture_of(network: Any) -> str | None:
+    """Returns what networks of the same computation have in common.
+
+    Known are networks of tfrl alone, of whose parts none is another's: who can tell
+    what a function or a class of somebody else computes at another time?
+
+    Args:
+        network: a layer.
+
+    Returns:
+        A text, or None.
+
+    Example:
+        >>> architecture_of(keras.layers.Dense(2)) is None
+        True
+    """
+    if not type(network).__module__.startswith("tfrl."):
+        return None
+    known: str | None = getattr(network, "architecture", None)
+    return known
+
+
+def told(value: Any) -> str:
+    """Returns what an `architecture` says of an argument that is no plain number.
+
+    Args:
+        value: a function, or what `repr` tells all of.
+
+    Raises:
+        TypeError: of a function or class that is neither of tfrl nor of Keras.
+
+    Example:
+        >>> told(keras.activations.relu)
+        'keras.src.activations.activations.relu'
+    """
+    if not callable(value):
+        return repr(value)
+    module = getattr(value, "__module__", None) or ""
+    if module.partition(".")[0] not in ("keras", "tfrl") or not hasattr(
+        value, "__qualname__"
+    ):
+        raise TypeError(f"{value!r:.80} may compute something else at another time")
+    return f"{module}.{value.__qualname__}"
+
+
 def conv_encoder(seed: int = 0, dtype: Any = None) -> keras.Sequential:
     """Returns a small convolutional encoder of images into 512 features.
 

@@ -1,5 +1,6 @@
 """Networks for observation spaces: encoder, actor and critic, action values."""
 
+import contextlib
 import json
 import math
 from collections.abc import Sequence
@@ -195,11 +196,11 @@ class _SpaceNetwork(keras.Model):
         self.encoder = SpaceEncoder(
             arguments["kinds"], seed, name="encoder", dtype=self.dtype_policy
         )
-        # What networks of the same computation have in common.
         learned = arguments.get("log_std") is not None
         same = {**self.arguments, "seed": None, "log_std": learned}
         told = [type(self).__name__, same, self.dtype_policy.name]
-        self.architecture = json.dumps(told, default=repr)
+        with contextlib.suppress(TypeError):  # of an activation of the user's own
+            self.architecture = json.dumps(told, default=feedforward.told)
 
     @classmethod
     def for_space(cls, observation_space: gym.Space, *args: Any, **kwargs: Any) -> Self:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import initializers
-from tfrl.policies import _observation_kinds
+from tfrl.policies import _observation_kinds, feedforward
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -111,9 +111,10 @@ class _Around(keras.Model):
     def __init__(self, network: keras.layers.Layer, config: dict, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         self.network, self.config = network, config
-        if hasattr(network, "architecture"):
+        inner = feedforward.architecture_of(network)
+        if inner is not None:
             told = sorted((k, x) for k, x in config.items() if k != "seed")
-            self.architecture = f"{type(self).__name__} {told} {network.architecture}"
+            self.architecture = f"{type(self).__name__} {told} {inner}"
 
     @property
     def kinds(self) -> Any:

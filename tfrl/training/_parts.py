@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 
 from tfrl._internal import dtype_policies, named_arrays, registered_envs
 from tfrl.agents import agent as agents
+from tfrl.agents import chosen_optimizers
 from tfrl.agents.multi_agent import self_play
 from tfrl.configuring import gin_calls
 from tfrl.policies import host_policy
@@ -141,7 +142,8 @@ def made(
         _plan.check_read(plan.arguments["experience"])
         for name in ("agent", "experience"):
             _settings_checks.check_shares(plan.arguments[name])
-    with workers.guarded(), dtype_policies.used(precision):
+    known = contextlib.nullcontext() if is_new else chosen_optimizers.going_on()
+    with workers.guarded(), dtype_policies.used(precision), known:
         return _made(plan, workers, undo, directory, is_new)
 
 
@@ -184,7 +186,7 @@ def _made(
     if given["collector"] == "compiled":
         with workers.scope():
             collector = _compiled_collection.CompiledCollector(
-                envs, learned, agent.policy, seed
+                envs, learned, agent, seed
             )
     else:
         if has_pool:

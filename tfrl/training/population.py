@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks, cores
 from tfrl.agents import agent as agents
-from tfrl.agents import carrying, replicated
+from tfrl.agents import carrying
 from tfrl.environments.compiled import protocol, vector_env, wrappers
 from tfrl.policies import network_policy
 from tfrl.summaries.plotting import mean_curve
@@ -21,11 +21,7 @@ from tfrl.training import (
     _settings_checks,
     _swept_settings,
 )
-from tfrl.training.collecting import (
-    _compiled_collection,
-    _compiled_program,
-    _rollouts,
-)
+from tfrl.training.collecting import _compiled_collection, _rollouts
 
 _WHERE = "train_population"
 # Of population-based training: the share that is replaced, and how far settings move.
@@ -232,7 +228,7 @@ class _Members:
         envs = vector_env.as_vector_env(env, n_envs)
         _environments.check_learns_nothing(_WHERE, "env", envs)
         first = _compiled_collection.CompiledCollector(
-            envs, learned, self._like.policy, seeds[0], _WHERE
+            envs, learned, self._like, seeds[0], _WHERE
         )
         if values:
             _swept_settings.check_read(_WHERE, first, self._like, values)
@@ -245,7 +241,7 @@ class _Members:
         self._episodes = _stacked([x for x, _ in begun], begun[0][0])
         self._keys = tf.stack([key for _, key in begun])
         self._most_epochs = first.program.most_epochs
-        self._play = _compiled_program.kept(_played_by, env, learned, n_envs)
+        self._play = first.program.play_members
         # Parts alike, of which each is a call of one program; in the last one the last
         # member may stand more than once.
         size = -(-len(seeds) // cores.n_cores())
@@ -384,47 +380,6 @@ class _Members:
                 "learning rate, clip gradients, or leave the member out"
             )
         return None
-
-
-def _played_by(
-    env: protocol.CompiledEnv, learned: Any, n_envs: int
-) -> Callable[..., Any]:
-    """A compiled function of what one member does, for all members in turn."""
-    program = _compiled_program.kept(
-        _compiled_program.Program, env, learned, n_envs, _WHERE
-    )
-
-    def played(
-        members: Any,
-        episodes: Any,
-        keys: Any,
-        settings: dict[str, tf.Tensor],
-        first: tf.Tensor,
-        end: tf.Tensor,
-        total: tf.Tensor,
-    ) -> tuple:
-        stacked = members, episodes, keys, settings
-        forms: list[tuple] = []
-
-        def one(i: Any) -> Any:
-            agent, begun, key, own = tf.nest.map_structure(lambda x: x[i], stacked)
-            given = agent, begun, key, first, end, total, own or None
-            packed, *found = program.played(*given)
-            forms[:] = [(carrying.unpacked(packed), *found)]
-            return tf.nest.flatten(forms[0])
-
-        begun = tf.nest.flatten((members, episodes))
-        specs = [tf.TensorSpec(x.shape[1:], x.dtype) for x in begun] + program.specs
-        scope = tf.compat.v1.get_variable_scope()
-        device = scope.caching_device
-        try:
-            leaves = tf.map_fn(one, tf.range(keys.shape[0]), fn_output_signature=specs)
-        finally:  # `map_fn` forgets to, and strategies refuse to begin
-            scope.set_caching_device(device)
-        made: tuple = tf.nest.pack_sequence_as(forms[0], leaves)
-        return made
-
-    return replicated.compiled_update(played)
 
 
 def _stacked(nests: list[Any], like: Any) -> Any:

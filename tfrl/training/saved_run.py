@@ -15,6 +15,7 @@ import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
 from tfrl._internal import arguments, dtype_policies, durable
+from tfrl.agents import chosen_optimizers
 from tfrl.environments import action_masks
 from tfrl.exporting import export
 from tfrl.policies import host_policy, network_policy
@@ -434,7 +435,7 @@ class _RecordedRun:
         network = self._made("network") if "network" in record.arguments else None
         if "fit" in record.arguments and isinstance(network, keras.layers.Layer):
             network = _recipes.as_from_a_file(network)  # as `AgentModel.create` does
-        with dtype_policies.used(record.dtype_policy):
+        with dtype_policies.used(record.dtype_policy), chosen_optimizers.going_on():
             self.agent = _parts.made_agent(config, *spaces, record.numbers, network)
 
     @property

@@ -1,15 +1,22 @@
 """Programs of runs in a graph are made once for all runs that are alike."""
 
+import dataclasses
+import functools
+
 import compiled_learners
+import default_rows
 import gymnasium as gym
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl import agents
+from tfrl import agents, schedules
+from tfrl.agents.on_policy import ppo
 from tfrl.environments.compiled import cartpole, protocol, vector_env, wrappers
+from tfrl.policies import feedforward
 from tfrl.training import cadence, experience, population, trainer
-from tfrl.training.collecting import _compiled_program
+from tfrl.training.collecting import _compiled_collection, _compiled_program
 
 
 @pytest.fixture(autouse=True)
@@ -80,14 +87,8 @@ def test_populations_are_of_one_program_too():
         population.train_population(PPO, each, seeds=[0, 1], **given)
         for each in (env, env, compiled_learners.carts(3).compiled)
     ]
-    kinds = [key[0] for key in _compiled_program._kept]
-    assert kinds.count(population._played_by) == 1
-    (played,) = [
-        made
-        for key, made in _compiled_program._kept.items()
-        if key[0] is population._played_by
-    ]
-    assert len(played._cache.traces) == 1
+    (program,) = _compiled_program._kept.values()
+    assert len(program.play_members._cache.traces) == 1
     for other in found[1:]:
         np.testing.assert_array_equal(other.returns, found[0].returns)
 
@@ -140,7 +141,7 @@ def limited(n_steps=7, env=cartpole.CartPole, **options):
     ],
 )
 def test_what_is_alike(first, second, same):
-    one, other = (_compiled_program.kept(list_of, *x) for x in (first, second))
+    one, other = (_compiled_program.kept(list_of, PPO, *x) for x in (first, second))
     assert (one is other) is same
 
 
@@ -150,20 +151,20 @@ def test_spaces_that_have_been_drawn_from_change_nothing():
     other.action_space.sample()
     assert isinstance(other, protocol.CompiledEnv)
     assert isinstance(other.action_space, gym.spaces.Discrete)
-    assert _compiled_program.kept(list_of, env) is _compiled_program.kept(
-        list_of, other
+    assert _compiled_program.kept(list_of, None, env) is _compiled_program.kept(
+        list_of, None, other
     )
 
 
 def test_as_many_are_kept_as_were_used_last(monkeypatch):
     monkeypatch.setattr(_compiled_program, "_N_KEPT", 2)
     envs = [limited(n) for n in (5, 6, 7)]
-    first, second = (_compiled_program.kept(list_of, env) for env in envs[:2])
-    assert _compiled_program.kept(list_of, envs[0]) is first
-    third = _compiled_program.kept(list_of, envs[2])
-    assert _compiled_program.kept(list_of, envs[0]) is first
-    assert _compiled_program.kept(list_of, envs[2]) is third
-    assert _compiled_program.kept(list_of, envs[1]) is not second
+    first, second = (_compiled_program.kept(list_of, None, env) for env in envs[:2])
+    assert _compiled_program.kept(list_of, None, envs[0]) is first
+    third = _compiled_program.kept(list_of, None, envs[2])
+    assert _compiled_program.kept(list_of, None, envs[0]) is first
+    assert _compiled_program.kept(list_of, None, envs[2]) is third
+    assert _compiled_program.kept(list_of, None, envs[1]) is not second
 
 
 def test_own_environments_are_traced_anew(tmp_path):
@@ -175,3 +176,116 @@ def test_own_environments_are_traced_anew(tmp_path):
         for i in range(2)
     )
     assert first is not second and not _compiled_program._kept
+
+
+SCALE = {"scale": 1.0}
+
+
+class ScaledAgent(ppo.PPOAgent):
+    """Reads what changes between two runs."""
+
+    def update(self, trajectory):
+        rewards = trajectory.rewards * SCALE["scale"]
+        return super().update(trajectory._replace(rewards=rewards))
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(agents.PPO):
+    def create(self, *spaces, **options):
+        made = super().create(*spaces, **options)
+        return ScaledAgent(**made.__dict__)
+
+
+def scaled_tanh(x):
+    return SCALE["scale"] * tf.tanh(x)
+
+
+def network(observation_space, action_space):
+    seen = keras.Input(observation_space.shape)
+    hidden = keras.layers.Dense(8, scaled_tanh)(seen)
+    logits = keras.layers.Dense(int(action_space.n))(hidden)
+    return keras.Model(seen, [logits, keras.layers.Dense(1)(hidden)])
+
+
+SMALL = {"hidden_units": (8,), "minibatch_size": 10, "n_epochs": 2}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"agent": Scaled(**SMALL)},
+        *default_rows.slow(
+            {"network": network}, {"agent": agents.PPO(**SMALL, activation=scaled_tanh)}
+        ),
+    ],
+)
+def test_what_is_the_users_own_is_read_anew_by_each_run(options, tmp_path, monkeypatch):
+    found = []
+    for i, scale in enumerate((1.0, 0.25, 0.25)):
+        if i == 2:  # as in a process of its own
+            monkeypatch.setattr(_compiled_program, "_kept", {})
+        monkeypatch.setitem(SCALE, "scale", scale)
+        running, _ = trained(tmp_path / str(i), **options)
+        params = running.agent.policy.state.params.values()
+        found.append([x.numpy() for x in params])
+    for second, alone in zip(*found[1:], strict=True):
+        np.testing.assert_array_equal(second, alone)
+    assert any((x != y).any() for x, y in zip(*found[:2], strict=True))
+    kinds = [key[0] for key in _compiled_program._kept]
+    assert _compiled_program.Program not in kinds
+
+
+@pytest.mark.parametrize(
+    ("own", "is_shared"),
+    [
+        (agents.DQN(), True),
+        (agents.DQN(activation="tanh"), True),
+        (agents.DQN(activation=keras.activations.tanh), True),
+        (agents.DQN(activation=scaled_tanh), False),
+        (agents.DQN(optimizer=agents.adamw), True),
+        (agents.DQN(optimizer=functools.partial(agents.adamw, weight_decay=0.1)), True),
+        (agents.DQN(optimizer=lambda learning_rate: agents.sgd(learning_rate)), False),
+        (
+            agents.DQN(epsilon=schedules.LinearScheduler("percent", [(0, 1), (1, 0)])),
+            True,
+        ),
+        (experience.Replayed(beta=lambda: SCALE["scale"]), False),
+        (experience.Replayed(beta=0.5), True),
+    ],
+)
+def test_what_is_the_users_own_is_not_shared(own, is_shared):
+    made = [own, gym.spaces.Discrete(2)]
+    if hasattr(own, "create"):
+        spaces = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
+        made.append(own.create(*spaces))
+    one, other = (_compiled_program.kept(list_of, made, limited(), 2) for _ in range(2))
+    assert (one is other) is is_shared
+
+
+class Named(keras.layers.Layer):
+    architecture = "somebody else's"
+
+
+def test_an_attribute_of_that_name_is_no_architecture():
+    assert feedforward.architecture_of(Named()) is None
+
+
+def test_a_run_evaluates_in_own_environments_by_one_program(tmp_path, monkeypatch):
+    made = []
+    kind = _compiled_collection._compiled_evaluation.CompiledEvaluation
+
+    class Counted(kind):
+        def __init__(self, *args):
+            made.append(args)
+            super().__init__(*args)
+
+    monkeypatch.setattr(
+        _compiled_collection._compiled_evaluation, "CompiledEvaluation", Counted
+    )
+
+    def own(n_envs):
+        return vector_env.as_vector_env(limited(env=Own), n_envs)
+
+    often = cadence.Intervals(eval_epochs=1, eval_episodes=2)
+    running, _ = trained(tmp_path, make_envs=own, intervals=often)
+    assert len(made) == 1 and running.epoch == 2

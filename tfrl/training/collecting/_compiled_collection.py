@@ -41,7 +41,7 @@ class CompiledCollector(collection.Collector):
     Args:
         envs: what `tfrl.environments.compiled.as_vector_env` makes.
         learned: `Trajectories` or `Replayed`.
-        policy: which acts first.
+        agent: whose policy acts first.
         seed: of environments and draws.
         where: whose run it is, for messages.
 
@@ -58,7 +58,7 @@ class CompiledCollector(collection.Collector):
     _key: tf.Tensor
 
     def __init__(
-        self, envs: Any, learned: Any, policy: Any, seed: int, where: str = "Trainer"
+        self, envs: Any, learned: Any, agent: Any, seed: int, where: str = "Trainer"
     ) -> None:
         fault = f"`{where}`: expected"
         if where == "Trainer":
@@ -74,7 +74,7 @@ class CompiledCollector(collection.Collector):
                 f"got {type(envs.compiled).__name__}; wrap it in AutoReset"
             )
         _check_experience(fault, learned)
-        self._env, self._learned, self._policy = envs.compiled, learned, policy
+        self._env, self._learned, self._policy = envs.compiled, learned, agent.policy
         self._piece: Any = None
         super().__init__(envs, learned.n_steps, seed)
         if getattr(learned, "relabel", None) is not None:
@@ -82,9 +82,10 @@ class CompiledCollector(collection.Collector):
         self._n_at_once = 1
         # An agent, and how loops carry it.
         self._learned_last: tuple[Any, Any] = (None, None)
+        self._judging: dict[Any, _compiled_evaluation.CompiledEvaluation] = {}
         given = self._env, learned, envs.num_envs, where
         self.program: _compiled_program.Program = _compiled_program.kept(
-            _compiled_program.Program, *given
+            _compiled_program.Program, agent, *given
         )
         if replicated.n_replicas() > 1:
             _rollouts.check_apart(self._episodes, envs.num_envs)
@@ -204,9 +205,12 @@ class CompiledCollector(collection.Collector):
             n_episodes: at least 1.
             seed: of the environments.
         """
-        judging = _compiled_program.kept(
-            _compiled_evaluation.CompiledEvaluation, envs.compiled, envs.num_envs
-        )
+        judging = self._judging.get(envs)
+        if judging is None:
+            judging = self._judging[envs] = _compiled_program.kept(
+                _compiled_evaluation.CompiledEvaluation,
+                *(acting.policy.policy, envs.compiled, envs.num_envs),
+            )
         given = acting.policy.policy, n_episodes, seed, acting.check
         found: evaluation.Evaluation = judging.evaluated(*given)
         return found

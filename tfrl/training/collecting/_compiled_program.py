@@ -1,15 +1,19 @@
 """What one call of a run in a graph computes, kept for the runs that follow."""
 
+import functools
+import types
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import gymnasium as gym
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tfrl.agents import carrying, replicated
 from tfrl.core import pytree, random
 from tfrl.environments.compiled import protocol, wrappers
+from tfrl.policies import feedforward
 from tfrl.schedules import progress as progresses
 from tfrl.training import _minibatches, cadence
 from tfrl.training import experience as experiences
@@ -22,6 +26,8 @@ _N_FACTS = 64
 # Programs that are kept, of those used last.
 _N_KEPT = 16
 _kept: dict[Hashable, Any] = {}
+# Whose classes and functions compute the same at any time.
+_OURS = ("builtins", "functools", "gymnasium", "keras", "numpy", "tensorflow", "tfrl")
 
 
 class Facts(pytree.PyTreeNode):
@@ -77,6 +83,47 @@ class Program:
             self.play = tf.function(self.played, autograph=False)
         else:
             self.play = replicated.compiled_update(self.played)
+
+    @functools.cached_property
+    def play_members(self) -> Callable[..., Any]:
+        """What `played` does for each of several agents in turn, compiled.
+
+        Agents, episodes, keys and settings have a leading axis, as has what is returned
+        beside the names of facts.
+        """
+
+        def played(
+            members: Any,
+            episodes: Any,
+            keys: Any,
+            settings: dict[str, tf.Tensor],
+            first: tf.Tensor,
+            end: tf.Tensor,
+            total: tf.Tensor,
+        ) -> tuple:
+            stacked = members, episodes, keys, settings
+            forms: list[tuple] = []
+
+            def one(i: Any) -> Any:
+                agent, begun, key, own = tf.nest.map_structure(lambda x: x[i], stacked)
+                given = agent, begun, key, first, end, total, own or None
+                packed, *found = self.played(*given)
+                forms[:] = [(carrying.unpacked(packed), *found)]
+                return tf.nest.flatten(forms[0])
+
+            begun = tf.nest.flatten((members, episodes))
+            specs = [tf.TensorSpec(x.shape[1:], x.dtype) for x in begun] + self.specs
+            scope = tf.compat.v1.get_variable_scope()
+            device = scope.caching_device
+            try:
+                each = tf.range(keys.shape[0])
+                leaves = tf.map_fn(one, each, fn_output_signature=specs)
+            finally:  # `map_fn` forgets to, and strategies refuse to begin
+                scope.set_caching_device(device)
+            made: tuple = tf.nest.pack_sequence_as(forms[0], leaves)
+            return made
+
+        return replicated.compiled_update(played)
 
     def played(
         self,
@@ -228,30 +275,57 @@ def _with(agent: Any, settings: Any, read: set[str] | None) -> Any:
     return agent.replace(config=config)
 
 
-def kept(make: Callable[..., Any], env: protocol.CompiledEnv, *given: Any) -> Any:
+def kept(
+    make: Callable[..., Any], whose: Any, env: protocol.CompiledEnv, *given: Any
+) -> Any:
     """Returns `make(env, *given)`, of equal arguments the same one.
 
-    So the runs of a process compile what they play and learn once. Environments are
-    equal if they are of tfrl, with equal settings: of others nobody knows what they
-    read while they are traced. Several replicas share nothing.
+    So the runs of a process compile what they play and learn once. Agents, networks,
+    environments and what else is given must be of tfrl, with plain settings: of others
+    nobody knows what they read while they are traced. Several replicas share nothing.
 
     Args:
         make: a class or function of what holds nothing of a run.
+        whose: the agent or policy that it is to be called with.
         env: the environment, which stays as it is.
-        *given: hashable arguments; what is not hashable is not kept.
+        *given: hashable arguments; with one that is not, nothing is kept.
     """
+    if replicated.n_replicas() > 1 or not _is_ours([whose, given], set()):
+        return make(env, *given)
     try:
         key = make, _settings_of(env), *given
         hash(key)
     except TypeError:
-        return make(env, *given)
-    if replicated.n_replicas() > 1:
         return make(env, *given)
     found = _kept.pop(key, None) or make(env, *given)
     _kept[key] = found
     while len(_kept) > _N_KEPT:
         del _kept[next(iter(_kept))]
     return found
+
+
+def _is_ours(value: Any, known: set[int]) -> bool:
+    """Whether nothing in an agent, say, is of anybody but tfrl and its libraries."""
+    if id(value) in known or tf.is_tensor(value):
+        return True
+    known.add(id(value))
+    if isinstance(value, keras.layers.Layer):
+        return feedforward.architecture_of(value) is not None
+    is_named = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
+    room = getattr(value if is_named else type(value), "__module__", None) or ""
+    if room.partition(".")[0] not in _OURS:
+        return False
+    if isinstance(value, types.FunctionType):
+        parts = [cell.cell_contents for cell in value.__closure__ or ()]
+    elif isinstance(value, functools.partial):
+        parts = [value.func, *value.args, *value.keywords.values()]
+    elif isinstance(value, dict):
+        parts = [*value.values()]
+    elif isinstance(value, list | tuple):
+        parts = [*value]
+    else:
+        parts = [*vars(value).values()] if room.startswith("tfrl.") else []
+    return all(_is_ours(part, known) for part in parts)
 
 
 def _settings_of(env: protocol.CompiledEnv) -> Hashable:
