@@ -177,7 +177,7 @@ def load_run(
         missing: Sequence[str] = ()
         if body["format"] == 1:
             leaves = named_arrays.name_arrays(template)
-            old = named_as_saved(leaves, body["arrays"])
+            old = named_as_saved(leaves, body["arrays"], template)
             chosen = dict(zip(parts.arrays, old, strict=True))
         else:
             chosen, missing, _ = _checkpoint_files.match(where, path, parts, body)
@@ -222,7 +222,9 @@ def load_run(
     return tf.nest.pack_sequence_as(template, values), metadata, step
 
 
-def named_as_saved(leaves: dict[str, Any], saved: Iterable[str]) -> dict[str, Any]:
+def named_as_saved(
+    leaves: dict[str, Any], saved: Iterable[str], nest: Any
+) -> dict[str, Any]:
     """Returns leaves by the names in a file, if only numbers of Keras differ.
 
     Keras numbers layers that were given no name, through all that a process makes.
@@ -230,18 +232,23 @@ def named_as_saved(leaves: dict[str, Any], saved: Iterable[str]) -> dict[str, An
     Args:
         leaves: by their names now.
         saved: names in the file.
+        nest: whose leaves they are; its layers, also of one's own classes, are those
+            that may have been given no name.
 
     Returns:
         The leaves in their order; by their own names if others differ too.
 
     Example:
-        >>> named_as_saved({"net/dense_7/bias": 1}, ["net/dense/bias"])
+        >>> named_as_saved({"net/dense_7/bias": 1}, ["net/dense/bias"], {})
         {'net/dense/bias': 1}
     """
     dotted = {re.sub("/|~1", ".", name): name for name in saved}
+    if {*leaves} == {*dotted.values()}:
+        return leaves
     words = [re.sub("/|~1", ".", name) for name in leaves]
-    found = _layer_paths.matched_texts(words, [*dotted])
-    if {*leaves} == {*saved} or not found:
+    counted = _checkpointed.Parts("load", {_STATE: nest}, nests=[_STATE]).counted
+    found = _layer_paths.matched_texts(words, [*dotted], counted)
+    if not found:
         return leaves
     renamed = (dotted[found[name]] for name in words)
     return dict(zip(renamed, leaves.values(), strict=True))

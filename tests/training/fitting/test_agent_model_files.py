@@ -3,13 +3,14 @@
 import functools
 import zipfile
 
+import default_rows
 import fit_examples as examples
 import keras
 import numpy as np
 import pytest
 import tiny_agents
 
-from tfrl import agents, training
+from tfrl import agents, layers, policies, training
 
 
 @pytest.mark.slow
@@ -66,12 +67,35 @@ def network_of(kind):
     if kind == "sequential":
         return keras.Sequential([keras.Input([3]), keras.layers.Dense(3)])
     inputs = keras.Input([3])
+    if kind == "of layers of ours":
+        hidden = layers.RunningNormalization()(Twice(4)(Twice(4)(inputs)))
+        return keras.Model(inputs, policies.NoisyDense(3)(hidden))
     outputs = keras.layers.Dense(3)(keras.layers.Dense(4)(inputs))
     return keras.Model(inputs, outputs)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["named", "sequential", "functional"])
+@keras.saving.register_keras_serializable(package="tfrl_tests")
+class Twice(keras.layers.Layer):
+    """Has a layer that was given no name."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units, self.dense = units, keras.layers.Dense(units)
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x):
+        return 2.0 * self.dense(x)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["of layers of ours", *default_rows.slow("named", "sequential", "functional")],
+)
 def test_files_with_a_network_of_ones_own(tmp_path, kind):
     model = examples.model_of(network=network_of(kind))
     model.save(tmp_path / "model.keras")

@@ -171,7 +171,7 @@ class Recipe:
         found = {"kept": typed_json.to_json(kept), "dtype_policy": policy, **network}
         again = understood(found).made()
         one, other = map(named_arrays.name_arrays, (agent, again))
-        other = checkpoints.named_as_saved(other, one)
+        other = checkpoints.named_as_saved(other, one, again)
         mine, theirs = map(named_arrays.describe_arrays, (one, other))
         if mine != theirs:
             differences = named_arrays.array_differences(mine, theirs)

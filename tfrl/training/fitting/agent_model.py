@@ -401,7 +401,7 @@ class AgentModel(_fit_data.OwnFit):
             ValueError: if it is of another agent; no weight has been changed then.
         """
         found = {name: tuple(store[name].shape) for name in store.keys()}  # noqa: SIM118
-        named = checkpoints.named_as_saved(self._named, found)
+        named = checkpoints.named_as_saved(self._named, found, self.agent)
         wanted = {name: tuple(x.shape) for name, x in named.items()}
         apart = sorted(
             name for name in {**wanted, **found} if wanted.get(name) != found.get(name)
