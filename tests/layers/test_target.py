@@ -287,3 +287,28 @@ def test_bad_periods():
     for period, error in ((0, ValueError), (None, TypeError), (1.5, TypeError)):
         with pytest.raises(error, match="`Periodically`: `period` expected"):
             layers.Periodically(print, period)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Keras' `quantize`
+@pytest.mark.parametrize(
+    ("change", "of"),
+    [
+        (lambda model: model.layers[0].enable_lora(2), 0),
+        (lambda model: model.layers[0].enable_lora(2), 1),
+        (lambda model: model.layers[0].quantize("int8"), 0),
+    ],
+)
+def test_models_that_have_got_other_weights_are_refused(change, of):
+    models = [
+        keras.Sequential([keras.Input([3]), keras.layers.Dense(2, name="known")])
+        for _ in range(2)
+    ]
+    update = layers.TargetUpdater(*models, tau=0.5)
+    update()
+    change(models[of])
+    before = [x.numpy() for x in models[1].weights]
+    name = ("models", "target_models")[of]
+    with pytest.raises(ValueError, match=f"`{name}` .*; got new ones in 'known', as"):
+        update()
+    for x, y in zip(before, models[1].weights, strict=True):
+        np.testing.assert_array_equal(x, y)

@@ -11,6 +11,8 @@ from tfrl._internal import adapted_layers, autograph, checks
 from tfrl.core import nest
 from tfrl.schedules import schedulers
 
+_NAMES = "models", "target_models"
+
 
 class Periodically(tf.Module):
     """Calls a function at every `period`-th call.
@@ -127,6 +129,7 @@ class TargetUpdater(tf.Module):
         )
         # Behind a function: a checkpoint would take in the models.
         self._given = functools.partial(tuple, (models, target_models))
+        self._known = [{id(x) for x in _weights("models", y)} for y in self._given()]
         self._pairs: Callable[[], list[_Pair]] = functools.partial(list, pairs)
         self.tau, self.delayed_update = tau, delayed_update
         self._copies = not callable(tau) and tau == 1.0
@@ -157,7 +160,14 @@ class TargetUpdater(tf.Module):
         return self._given()[1]
 
     def __call__(self) -> None:
-        """Counts a call, and updates what is to be updated at it."""
+        """Counts a call, and updates what is to be updated at it.
+
+        Raises:
+            ValueError: if a model has got other weights, as by `enable_lora`.
+        """
+        for name, models, known in zip(_NAMES, self._given(), self._known, strict=True):
+            if {id(weight) for weight in _weights(name, models)} != known:
+                raise _changed(name, models, known)
         rate = self._rate()
         # Python's floats shall not make a detour over float32.
         given = tf.is_tensor(rate)
@@ -261,6 +271,19 @@ def _weights(name: str, models: Any) -> list[Any]:
             kinds = "Keras layers, `tf.Module`s, variables or a nest of these"
             raise checks.wrong_type("TargetUpdater", name, model, kinds)
     return list({id(weight): weight for weight in found}.values())
+
+
+def _changed(name: str, models: Any, known: set[int]) -> ValueError:
+    """The error of models whose weights are not those that were known."""
+    layers = [x for x in tf.nest.flatten(models) if isinstance(x, keras.layers.Layer)]
+    inner = [y for x in layers for y in x._flatten_layers()]
+    new = [x.name for x in inner if any(id(y) not in known for y in x.weights)]
+    found = f"new ones in {new[-1]!r}" if new else "fewer"
+    return ValueError(
+        f"`TargetUpdater`: `{name}` expected the weights that were there when it was "
+        f"made; got {found}, as by `enable_lora` or `quantize`; make another updater, "
+        "with a target that was changed alike"
+    )
 
 
 def _paired(weights: list[Any], targets: list[Any]) -> list[_Pair]:
