@@ -225,6 +225,41 @@ def test_the_family_is_of_floats(family):
     assert set(actions.numpy()) <= {5, 6, 7}
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        S.Discrete(3),
+        S.Discrete(3, start=5),
+        S.Discrete(3, start=-1),
+        S.MultiDiscrete([3, 2], start=[5, -2]),
+    ],
+)
+def test_labels_are_scored_as_keras_hands_them(space):
+    head = layers.DistributionHead(space)
+    dist = head.distribution(head(inputs(4, 5)))
+    actions = dist.sample(seed=SEED)
+    as_floats = tf.cast(actions, tf.float32)  # which `fit` makes of them
+    np.testing.assert_array_equal(dist.log_prob(as_floats), dist.log_prob(actions))
+    between = np.where(np.arange(4) == 2, 0.5, 0.0).astype(np.float32)
+    between = as_floats + between.reshape(4, *[1] * (as_floats.shape.rank - 1))
+    found = dist.log_prob(between).numpy()
+    np.testing.assert_array_equal(np.isneginf(found), np.arange(4) == 2)
+
+
+@pytest.mark.parametrize("start", [0, 1, -1])
+def test_a_model_learns_choices_as_the_space_numbers_them(start):
+    head = layers.DistributionHead(S.Discrete(2, start=start))
+    model = keras.Sequential([keras.Input([1]), head])
+    x = np.linspace(-1.0, 1.0, 64, dtype=np.float32)[:, None]
+    actions = (x[:, 0] > 0).astype(int) + start
+    model.compile(
+        keras.optimizers.Adam(0.3), loss=lambda y, z: -head.distribution(z).log_prob(y)
+    )
+    model.fit(x, actions, epochs=20, verbose=0)
+    found = head.distribution(model(x)).mode()
+    assert np.mean(found == actions) > 0.9
+
+
 def test_draws_are_nests_of_the_kind_of_the_spec():
     spec = [tf.TensorSpec([2]), {"a": specs.BoundedTensorSpec([], tf.int32, 0, 2)}]
     head = layers.DistributionHead(spec)

@@ -3,9 +3,10 @@
 Apart from the heads, which draw and score by themselves: training loads none of this.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
@@ -18,20 +19,24 @@ product_of = product.Product
 
 
 class ActionCategorical(tfp.distributions.Categorical):
-    """A categorical distribution that scores integers of every dtype."""
+    """A categorical distribution that scores numbers of every dtype.
+
+    Floats are what Keras makes of labels; between whole ones there is no mass.
+    """
 
     def _log_prob(self, k: tf.Tensor) -> tf.Tensor:
-        return super()._log_prob(_as_choices(k, self.dtype))
+        return _scored(super()._log_prob, k, self.dtype)
 
 
 class ActionFiniteDiscrete(tfp.distributions.FiniteDiscrete):
-    """A distribution over numbered outcomes that scores integers of every dtype."""
+    """A distribution over numbered outcomes that scores numbers of every dtype."""
 
     def _log_prob(self, x: tf.Tensor) -> tf.Tensor:
-        return super()._log_prob(_as_choices(x, self.dtype))
+        return _scored(super()._log_prob, x, self.dtype)
 
     def _cdf(self, x: tf.Tensor) -> tf.Tensor:
-        return super()._cdf(_as_choices(x, self.dtype))
+        whole = tf.floor(x) if x.dtype.is_floating else x
+        return super()._cdf(_as_choices(whole, self.dtype))
 
 
 class ActionNormal(tfp.distributions.Normal):
@@ -47,12 +52,23 @@ class ActionNormal(tfp.distributions.Normal):
         return super()._log_cdf(_families.as_values(self, x))
 
 
+def _scored(
+    log_prob: Callable[[tf.Tensor], tf.Tensor], value: tf.Tensor, dtype: tf.DType
+) -> tf.Tensor:
+    """Log-masses of values, -inf of those that are not whole."""
+    found = log_prob(_as_choices(value, dtype))
+    if not value.dtype.is_floating:
+        return found
+    is_whole = tf.equal(value, tf.round(value))
+    return tf.where(is_whole, found, tf.constant(-np.inf, found.dtype))
+
+
 def _as_choices(value: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     # Spaces have int8 and uint8, which TensorFlow Probability's operations do not take.
-    takes = value.dtype in (tf.int32, tf.int64) or not value.dtype.is_integer
-    return (
-        value if takes else tf.cast(value, dtype if value.dtype.size < 4 else tf.int64)
-    )
+    if value.dtype in (tf.int32, tf.int64):
+        return value
+    is_narrow = value.dtype.is_floating or value.dtype.size < 4
+    return tf.cast(value, dtype if is_narrow else tf.int64)
 
 
 def choices(
