@@ -122,6 +122,20 @@ def unknown_objects(layer: keras.layers.Layer) -> dict[str, Any]:
     return {x.__name__: x for x in found if not x.__module__.startswith("keras.")}
 
 
+def quantized_layers(layer: keras.layers.Layer) -> list[str]:
+    """Returns the names of the layers in one whose kernels are integers.
+
+    Args:
+        layer: a layer.
+
+    Example:
+        >>> quantized_layers(keras.layers.Dense(2))
+        []
+    """
+    inner = layer._flatten_layers()
+    return [x.name for x in inner if getattr(x, "quantization_mode", None)]
+
+
 def widened(layer: keras.layers.Layer) -> keras.layers.Layer:
     """Returns a layer made anew of float32, where it computes in floats of 16 bits.
 

@@ -25,6 +25,46 @@ def regularized_names(model: Any) -> list[str]:
     return [x.path for x in (*weights, *layers)]
 
 
+def check_trainable(layer: keras.layers.Layer) -> None:
+    """Raises a ValueError unless a gradient transform can train a layer.
+
+    Args:
+        layer: a built layer.
+
+    Example:
+        >>> layer = keras.layers.Dense(2)
+        >>> layer.build((None, 3))
+        >>> check_trainable(layer)
+    """
+    quantized = dtype_policies.quantized_layers(layer)
+    if quantized:
+        raise ValueError(
+            "`TrainState.create`: `model_def` expected layers that can be trained; got "
+            f"quantized ones, {quantized}; quantize what `to_keras` returns, after "
+            "training"
+        )
+    variables = layer.trainable_variables
+    if not variables:
+        raise ValueError(
+            "`TrainState.create`: `model_def` expected a network that has weights for "
+            f"`tx` to train; got one of {len(layer.weights)} weights, none of "
+            "which is trainable; unfreeze some layers (`trainable = True`)"
+        )
+    constrained = [v.path for v in variables if v.constraint is not None]
+    if constrained:
+        raise ValueError(
+            "`TrainState.create`: `tx` expected variables without constraints; got "
+            f"some on {constrained}; leave them out, or have the layer normalise"
+        )
+    regularized = regularized_names(layer)
+    if regularized:
+        raise ValueError(
+            "`TrainState.create`: `model_def` expected a network without regularizers, "
+            f"which no loss function of a state has; got some on {regularized}; leave "
+            "them out, and add their terms to the loss or take `tfrl.agents.adamw`"
+        )
+
+
 def variable_names(layer: keras.layers.Layer) -> tuple[str, ...]:
     """Returns a name for each of `layer.variables`, in their order.
 

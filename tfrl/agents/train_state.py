@@ -97,11 +97,11 @@ class TrainState(pytree.PyTreeNode):
             The state, with `step` 1 unless given.
 
         Raises:
-            ValueError: if the layer is not built; if names or shapes of `params` or
-                `extra_variables` are not the layer's; if a function comes without
-                `params` or with `extra_variables`; if `tx` has nothing to train, or
-                cannot do what a variable or a Keras optimizer asks for, such as a
-                constraint or a regularizer.
+            ValueError: if the layer is not built, or quantized and to be trained; if
+                names or shapes of `params` or `extra_variables` are not the layer's; if
+                a function comes without `params` or with `extra_variables`; if `tx` has
+                nothing to train, or cannot do what a variable or a Keras optimizer asks
+                for, such as a constraint or a regularizer.
             TypeError: if `model_def` or `tx` is something else.
         """
         if isinstance(model_def, keras.layers.Layer):
@@ -453,26 +453,8 @@ def sync_shared_params(
 def _transform(tx: Any, model_def: Any) -> gradient_transforms.GradientTransform | None:
     if tx is None:
         return None
-    variables = getattr(model_def, "trainable_variables", [])
-    if isinstance(model_def, keras.layers.Layer) and not variables:
-        raise ValueError(
-            "`TrainState.create`: `model_def` expected a network that has weights for "
-            f"`tx` to train; got one of {len(model_def.weights)} weights, none of "
-            "which is trainable; unfreeze some layers (`trainable = True`)"
-        )
-    constrained = [v.path for v in variables if v.constraint is not None]
-    if constrained:
-        raise ValueError(
-            "`TrainState.create`: `tx` expected variables without constraints; got "
-            f"some on {constrained}; leave them out, or have the layer normalise"
-        )
-    regularized = _stateless.regularized_names(model_def)
-    if regularized:
-        raise ValueError(
-            "`TrainState.create`: `model_def` expected a network without regularizers, "
-            f"which no loss function of a state has; got some on {regularized}; leave "
-            "them out, and add their terms to the loss or take `tfrl.agents.adamw`"
-        )
+    if isinstance(model_def, keras.layers.Layer):
+        _stateless.check_trainable(model_def)
     if isinstance(tx, keras.optimizers.Optimizer):
         return keras_optimizers.from_keras(tx)
     kind = gradient_transforms.GradientTransform

@@ -2,10 +2,11 @@
 
 import fit_examples as examples
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl import layers, losses, replay, training
+from tfrl import agents, layers, losses, replay, training
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,40 @@ def test_bad_arguments(error, name, network, others):
     network = examples.network() if network is None else network
     with pytest.raises(error, match=f"`FitModel`: `{name}` expected"):
         training.FitModel(network, *(others or [examples.squares]))
+
+
+@pytest.mark.parametrize("made", [examples.fit_model, examples.model_of])
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("steps_per_epoch", 0, ValueError),
+        ("steps_per_epoch", 1.5, TypeError),
+        ("steps_per_epoch", "3", TypeError),
+        ("epochs", -1, ValueError),
+        ("epochs", True, TypeError),
+        ("initial_epoch", 0.5, TypeError),
+        ("batch_size", 0, ValueError),
+        ("validation_freq", 0, ValueError),
+    ],
+)
+def test_counts_of_fit_are_counts(made, name, value, error):
+    model = made()
+    match = f"`{type(model).__name__}.fit`: `{name}` expected an int of at least"
+    with pytest.raises(error, match=match):
+        model.fit(examples.data(8, 4), verbose=0, **{name: value})
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Keras' `quantize`
+def test_what_is_quantized_cannot_be_trained():
+    network = keras.Sequential([keras.Input([3]), keras.layers.Dense(3, name="whole")])
+    network.layers[0].quantize("int8")
+    with pytest.raises(ValueError, match="`FitModel`: `network` .* layers, .'whole'."):
+        training.FitModel(network, examples.squares)
+    match = "`TrainState.create`: `model_def` .* can be trained; .*'whole'"
+    with pytest.raises(ValueError, match=match):
+        agents.TrainState.create(network, tx=agents.sgd(0.1))
+    rows = np.ones([1, 3], np.float32)
+    assert agents.TrainState.create(network)(rows).shape == (1, 3)
 
 
 @pytest.mark.parametrize(

@@ -11,71 +11,27 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.core import records
-from tfrl.replay.sampling import dataset, prioritized, transitions, uniform
+from tfrl.replay.sampling import dataset, prioritized, transitions
 from tfrl.schedules import progress
-
-Replay = uniform.UniformReplay | prioritized.PrioritizedReplay
+from tfrl.training.fitting import _fit_checks
 
 _OF_OPTIMIZERS = (
     keras.callbacks.LearningRateScheduler,
     keras.callbacks.ReduceLROnPlateau,
     keras.callbacks.SwapEMAWeights,
 )
-_NOT_OF_AGENTS = "validation_data", "validation_split", "class_weight", "sample_weight"
-
-
-def check_replay(where: str, replay: Any, steps_name: str, steps: int | None) -> None:
-    """Raises unless a replay has something to draw, and an end is told."""
-    if steps is None:
-        raise ValueError(
-            f"`{where}`: `{steps_name}` expected a number beside "
-            f"{type(replay).__name__}, which has no end; got None; say how many steps"
-        )
-    if isinstance(replay, Replay) and not replay.size:
-        remedy = "give `Collect(warm_up_steps=...)` at least a batch, or "
-        raise ValueError(
-            f"`{where}`: `x` expected a replay with something to draw before the "
-            f"first step; got nothing; {remedy if where.endswith('.fit') else ''}add "
-            "steps to the store"
-        )
 
 
 def drawn(
     where: str, replay: Any, batch_size: int | None, name: str, steps: int | None
 ) -> tf.data.Dataset:
     """Returns a replay as a dataset that draws each batch when a step asks for it."""
-    check_replay(where, replay, name, steps)
+    _fit_checks.check_replay(where, replay, name, steps)
     size = 32 if batch_size is None else batch_size
     # Nothing is read ahead: what is drawn depends on what came before.
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     return dataset.as_dataset(replay, size, prefetch=0).with_options(options)
-
-
-def check_weights(where: str, y: Any, options: Mapping[str, Any]) -> None:
-    """Raises for sample weights that Keras would pass over, as there is no `y`."""
-    if options.get("sample_weight") is not None and y is None:
-        raise ValueError(
-            f"`{where}`: `sample_weight` expected None without `y`, beside which alone "
-            "Keras hands weights on; got some; give a dataset of (x, y, weights)"
-        )
-
-
-def check_agent_options(model: Any, options: Mapping[str, Any]) -> None:
-    """Raises if `fit` is asked for what agents decide, or what they cannot."""
-    if not model.trainable:
-        raise ValueError(
-            "`AgentModel.fit`: `trainable` expected True, as an agent trains by its "
-            "own update; got False; freeze layers of the `network` that it is made of"
-        )
-    for name in _NOT_OF_AGENTS:
-        value = options.get(name)
-        if value is not None and not (isinstance(value, float) and value == 0.0):
-            raise ValueError(
-                f"`AgentModel.fit`: `{name}` expected nothing, as agents say what they "
-                "learn, and nothing of other data; got some; leave it out (to judge "
-                "the agent, add `tfrl.training.Evaluate` to the callbacks)"
-            )
 
 
 def with_loss(logs: Mapping[str, float]) -> dict[str, float]:
@@ -167,75 +123,6 @@ def priorities(batch: Any, *told: Any) -> tuple[tf.Tensor, tf.Tensor]:
         "`FitModel.fit`: `loss_fn` expected to report `priorities` [B] for a "
         f"PrioritizedReplay; got {told[0]!r:.200}; report them, as `td_loss` does"
     )
-
-
-def check_compilation(metrics: Any, others: Mapping[str, Any]) -> None:
-    """Raises if Keras' `compile` is asked for what `loss_fn` decides."""
-    where = "FitModel.compile"
-    for name, value in others.items():
-        if value is not None:
-            raise TypeError(
-                f"`{where}`: `{name}` expected nothing, since `loss_fn` says what is "
-                f"minimised and reported; got {value!r:.80}; leave it out, and name "
-                "reports in `metrics`"
-            )
-    if not isinstance(metrics, Mapping | None):
-        raise TypeError(
-            f"`{where}`: `metrics` expected a dict from names of reports; "
-            f"got {metrics!r}; say what they are made of"
-        )
-
-
-def check_network(network: Any) -> None:
-    """Raises unless it is a built Keras layer or a dict of them."""
-    layers = [*network.values()] if isinstance(network, Mapping) else [network]
-    if not layers or not all(isinstance(x, keras.layers.Layer) for x in layers):
-        raise TypeError(
-            "`FitModel`: `network` expected a Keras layer or model, or a dict of them; "
-            f"got {network!r}; make one"
-        )
-    for layer in layers:
-        if not layer.built or _is_hollow(layer):
-            raise ValueError(
-                "`FitModel`: `network` expected a built one, with weights; got "
-                f"{layer.name!r} without its weights, of which `build` makes none in a "
-                "subclassed model; give it a `keras.Input`, or call it once on a batch"
-            )
-
-
-def _is_hollow(layer: Any) -> bool:
-    """Whether Keras takes a model for built whose layers are not."""
-    parts = layer.layers if isinstance(layer, keras.Model) else []
-    return not layer.weights and any(not x.built or _is_hollow(x) for x in parts)
-
-
-def check_strategy(strategy: tf.distribute.Strategy, where: str = "FitModel") -> None:
-    """Raises if Keras cannot `fit` a model of a strategy."""
-    for name in ("MultiWorkerMirroredStrategy", "ParameterServerStrategy"):
-        if isinstance(strategy, getattr(tf.distribute, name)):
-            raise ValueError(
-                f"`{where}`: expected a strategy of one process; got {name}, under "
-                "which `fit` of Keras 3 fails; use MirroredStrategy, or the loop of "
-                "`tfrl.training.Trainer`, which takes several workers"
-            )
-
-
-def check_spec(model: keras.Model, data: tf.data.Dataset) -> None:
-    """Raises if Keras cannot split what a dataset gives among replicas."""
-    where = f"{type(model).__name__}.fit"
-    count = model.distribute_strategy.num_replicas_in_sync
-    for spec in tf.nest.flatten(data.element_spec) if count > 1 else []:
-        if spec.dtype == tf.bool:
-            raise ValueError(
-                f"`{where}`: `x` expected no bool beside a strategy, since Keras "
-                f"averages a batch over replicas to look at it; got {spec}; cast it"
-            )
-        size = spec.shape[0] if spec.shape.rank else None
-        if size is not None and size % count:
-            raise ValueError(
-                f"`{where}`: `x` expected batches of a multiple of {count}, the "
-                f"number of replicas; got {size}; change the batch size"
-            )
 
 
 def listed(callbacks: Any) -> list[keras.callbacks.Callback]:
@@ -409,7 +296,9 @@ class OwnFit(keras.Model):
                 draw, an option is off, or the model is of a strategy under which Keras
                 cannot `fit`.
         """
-        check_strategy(self.distribute_strategy, type(self).__name__)
+        _fit_checks.check_strategy(self.distribute_strategy, type(self).__name__)
+        counts = {"batch_size": batch_size, "epochs": epochs, **options}
+        _fit_checks.check_counts(f"{type(self).__name__}.fit", counts)
         self._check_fit(y, options)
         begin: Any = keras.callbacks.LambdaCallback(
             on_epoch_begin=lambda epoch, _: self._begin_epoch(
@@ -426,7 +315,7 @@ class OwnFit(keras.Model):
             read = self._reading(x, batch_size, options)
             with read as (x, batch_size, own):
                 if isinstance(x, tf.data.Dataset):
-                    check_spec(self, x)
+                    _fit_checks.check_spec(self, x)
                     options.setdefault("shuffle", False)  # Keras warns that it does not
                 every = [begin, *(each for each in own if each not in found), *found]
                 return super().fit(x, y, batch_size, epochs, verbose, every, **options)

@@ -19,7 +19,7 @@ from tfrl.replay.sampling import transitions
 from tfrl.saving import checkpoints
 from tfrl.schedules import progress
 from tfrl.training import _minibatches, _plan, cadence
-from tfrl.training.fitting import _fit_data, _recipes, fit_callbacks
+from tfrl.training.fitting import _fit_checks, _fit_data, _recipes, fit_callbacks
 
 _COUNTS = "env_steps", "iterations"
 _Source = Callable[[Any, int], Iterable[tuple[Any, int]]]
@@ -93,7 +93,7 @@ class AgentModel(_fit_data.OwnFit):
     """
 
     def __init__(self, agent: agents.Agent, **kwargs: Any) -> None:
-        _fit_data.check_strategy(tf.distribute.get_strategy(), "AgentModel")
+        _fit_checks.check_strategy(tf.distribute.get_strategy(), "AgentModel")
         policy = getattr(agent, "policy", None)
         is_agent = callable(getattr(agent, "update", None)) and hasattr(policy, "act")
         if isinstance(agent, type) or not is_agent:
@@ -249,7 +249,7 @@ class AgentModel(_fit_data.OwnFit):
     )
 
     def _check_fit(self, y: Any, options: Mapping[str, Any]) -> None:  # noqa: ARG002
-        _fit_data.check_agent_options(self, options)
+        _fit_checks.check_agent_options(self, options)
 
     @contextlib.contextmanager
     def _reading(
@@ -263,10 +263,10 @@ class AgentModel(_fit_data.OwnFit):
                 "tf.data.Dataset"
             )
         self._source, own = functools.partial(_fit_data.read_experience, self), []
-        if isinstance(x, _fit_data.Replay | fit_callbacks.Rollouts):
+        if isinstance(x, _fit_checks.Replay | fit_callbacks.Rollouts):
             name, given = "steps_per_epoch", x
-            _fit_data.check_replay(where, given, name, options.get(name))
-            if isinstance(given, _fit_data.Replay):
+            _fit_checks.check_replay(where, given, name, options.get(name))
+            if isinstance(given, _fit_checks.Replay):
                 size = 32 if batch_size is None else batch_size
                 drawn = _minibatches.Minibatches(f"`{where}`: `x`", given, size)
                 self._source = lambda _, count: [(drawn.drawn(count), count)]

@@ -17,6 +17,7 @@ from tfrl.layers import target
 from tfrl.replay.sampling import prioritized
 from tfrl.schedules import progress
 from tfrl.training.fitting import (
+    _fit_checks,
     _fit_data,
     _fit_losses,
     _recipes,
@@ -118,8 +119,8 @@ class FitModel(_fit_data.OwnFit):
         reduction: str = "sum_over_batch_size",
         **kwargs: Any,
     ) -> None:
-        _fit_data.check_strategy(tf.distribute.get_strategy())
-        _fit_data.check_network(network)
+        _fit_checks.check_strategy(tf.distribute.get_strategy())
+        _fit_checks.check_network(network)
         losses = _fit_losses.checked_losses(network, loss_fn)
         _fit_losses.check_updater(target_updater, network)
         checks.check_one_of("FitModel", "reduction", reduction, _REDUCTIONS)
@@ -192,7 +193,7 @@ class FitModel(_fit_data.OwnFit):
             TypeError: if `metrics` is no dict of metrics, `optimizer` None or not what
                 the losses need, or there is another argument, such as `loss`.
         """
-        _fit_data.check_compilation(metrics, others)
+        _fit_checks.check_compilation(metrics, others)
         names = "FitModel.compile", "steps_per_execution"
         checks.check_whole_number(*names, steps_per_execution, low=1)
         first, *further = self._loss_fns
@@ -221,7 +222,7 @@ class FitModel(_fit_data.OwnFit):
                 each.build(self._trained(name).trainable_variables)
 
     def _check_fit(self, y: Any, options: Mapping[str, Any]) -> None:
-        _fit_data.check_weights("FitModel.fit", y, options)
+        _fit_checks.check_weights("FitModel.fit", y, options)
 
     @contextlib.contextmanager
     def _reading(
@@ -237,12 +238,12 @@ class FitModel(_fit_data.OwnFit):
             own = [_fit_data.PriorityLedger(self, x, batch_size or 32)]
             self._use(own[0])
         try:
-            if isinstance(x, _fit_data.Replay):
+            if isinstance(x, _fit_checks.Replay):
                 steps = options.get("steps_per_epoch")
                 x = _fit_data.drawn(where, x, batch_size, "steps_per_epoch", steps)
                 batch_size = None
             validation = options.get("validation_data")
-            if isinstance(validation, _fit_data.Replay):
+            if isinstance(validation, _fit_checks.Replay):
                 size = options.pop("validation_batch_size", None)
                 steps = options.get("validation_steps")
                 options["validation_data"] = _fit_data.drawn(
@@ -263,11 +264,11 @@ class FitModel(_fit_data.OwnFit):
         Returns:
             As in Keras.
         """
-        _fit_data.check_strategy(self.distribute_strategy)
-        _fit_data.check_weights(
+        _fit_checks.check_strategy(self.distribute_strategy)
+        _fit_checks.check_weights(
             "FitModel.evaluate", args[:1] or kwargs.get("y"), kwargs
         )
-        if isinstance(x, _fit_data.Replay):
+        if isinstance(x, _fit_checks.Replay):
             size = kwargs.pop("batch_size", None)
             steps = kwargs.get("steps")
             x = _fit_data.drawn("FitModel.evaluate", x, size, "steps", steps)

@@ -14,7 +14,7 @@ from tfrl.replay.disk import saving
 from tfrl.saving import checkpointer, checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import _run_record, cadence, experience
-from tfrl.training.fitting import _fit_data, _recorded, agent_model
+from tfrl.training.fitting import _fit_checks, _recorded, agent_model
 
 # By `Checkpointer`.
 _TAKEN = ("ckpt_dir", "global_step", "keep", "score", "self")
@@ -118,7 +118,7 @@ class RunCheckpoint(keras.callbacks.Callback):
                 )
         expected, kinds = "a function of `n_envs`", Callable | None
         checks.check_type(where, "make_envs", make_envs, kinds, expected)
-        kind = _fit_data.Replay
+        kind = _fit_checks.Replay
         replays = {n: x for n, x in self._held.items() if isinstance(x, kind)}
         self._others = {n: x for n, x in self._held.items() if n not in replays}
         if len(replays) == 1:  # as a trainer calls its own
