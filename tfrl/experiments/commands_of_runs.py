@@ -60,9 +60,9 @@ def _zoo(flags: argparse.Namespace) -> None:
     found = [x for x in found if all(word in x.words for word in words)]
     if not found:
         raise ValueError(
-            "`tfrl zoo`: `WORD` expected words of a configuration's name, agent or "
-            f"environment, all of one; got {' '.join(flags.word)!r}, which none has; "
-            "`tfrl zoo` lists all"
+            "`tfrl zoo`: `WORD` expected words of a configuration's name, agent, "
+            f"environment or extra, all of one; got {' '.join(flags.word)!r}, which "
+            "none has; `tfrl zoo` lists all"
         )
     if flags.json:
         print(zoo.as_json(found))
@@ -131,7 +131,7 @@ def _add_tune_flags(tune: argparse.ArgumentParser) -> None:
 
 
 def _add_zoo_flags(zoo: argparse.ArgumentParser) -> None:
-    text = "of a name, agent or environment; only what has all of them is listed"
+    text = "of a name, agent, environment or extra; what has all of them is listed"
     zoo.add_argument("word", metavar="WORD", nargs="*", help=text)
     text = "folder of gin files; that of tfrl by default"
     zoo.add_argument("--folder", metavar="FOLDER", help=text)
@@ -140,6 +140,6 @@ def _add_zoo_flags(zoo: argparse.ArgumentParser) -> None:
         "--measured",
         nargs="+",
         metavar="RUN",
-        help="print the header of a configuration, with what these runs, or those in "
-        "this folder, reached",
+        help="print the measured lines of a header, of these runs or of those in this "
+        "folder",
     )
