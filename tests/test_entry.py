@@ -4,18 +4,20 @@ import os
 import pathlib
 import platform
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
-from tfrl import entry
+from tfrl import command, entry
+from tfrl._internal import help_texts
 from tfrl.experiments import commands_of_runs
 from tfrl.summaries.plotting import mean_curve
 
 ROOT = pathlib.Path(__file__).parents[1]
 COMMANDS = ["evaluate", "record", "plot", "export", "verify", "doctor", "check-env"]
-COMMANDS += ["train", "compare", "tune", "zoo"]
+COMMANDS += ["train", "compare", "tune", "zoo", "collect"]
 STAMP = b"0000 00:00:1795394484.008476   20143 "
 OLD = b"2026-11-23 00:41:24.008476: "
 NOISE = [
@@ -148,7 +150,8 @@ def test_all_else_is_not(line):
 
 _CRASH = """
 import os, sys
-from tfrl import entry
+from tfrl import command, entry
+from tfrl._internal import help_texts
 from tfrl.experiments import commands_of_runs
 entry.begin()
 for line in {lines!r}:
@@ -232,3 +235,47 @@ def test_onednn_is_on_unless_told_otherwise(asked):
     by_itself = b"1" if is_x86 else b"None"
     expected = by_itself if asked is None else asked.encode()
     assert (done.returncode, done.stdout.strip()) == (0, expected), done.stderr
+
+
+def commands():
+    """The parsers of all commands but `train`, by name."""
+    return command._parser()._subparsers._group_actions[0].choices
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_a_terminal_and_gives_examples_that_are_such(
+    name, monkeypatch, capsys
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        command.main([name, "--help"])
+    told = capsys.readouterr().out
+    assert {*commands()} == {*COMMANDS}
+    assert max(map(len, told.splitlines())) <= 80
+    usage, does, *_ = told.split("\n\n")
+    assert re.match(r"[A-Z].*\.$", does.splitlines()[0])
+    assert does[1:].startswith(help_texts.summary(name)[1:])
+    (examples,) = re.findall(r"^examples?:\n((?:  .*\n)+)", told, re.MULTILINE)
+    for line in examples.splitlines():
+        program, given, *argv = shlex.split(line)
+        assert (program, given) == ("tfrl", name), line
+        if name == "train":
+            assert entry.train_flags(argv, "tfrl train")
+        else:
+            assert command._parser().parse_args([name, *argv])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_tells_every_flag_in_the_same_way(name):
+    """What is taken, and what happens without it."""
+    parser = commands()[name]
+    if name == "train":
+        parser = entry._train_parser("tfrl train")
+    for action in parser._actions:
+        assert action.help and action.help.strip("`.") == action.help, action
+        if action.option_strings and action.nargs != 0:
+            is_listed = action.nargs == "+" or isinstance(action.default, list)
+            alone = {"--address", "--seeds", "--minari", "--npz", "--size"}
+            alone |= {"--critic", "--target"}
+            told = is_listed or "by default" in action.help
+            assert told or alone & {*action.option_strings}, action

@@ -84,6 +84,37 @@ def test_the_run_with_a_setting_goes_on_by_the_line_below(tmp_path):
         assert "final evaluation" in told.stdout
 
 
+def test_links_work_where_an_index_shows_the_page():
+    """They are absolute; those into this repository lead to files and headings."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    home = config["metadata"]["url"]
+    raw = home.replace("github.com", "raw.githubusercontent.com")
+    text = re.sub(r"```.*?```|`[^`]*`", "", README.read_text(), flags=re.DOTALL)
+    links = re.findall(
+        r"\]\(([^)\s]+)|^\[[^\]]+\]: (\S+)|(?:src|href)=.([^\"']+)", text, re.M
+    )
+    links = ["".join(each) for each in links]
+    assert len(links) >= 15
+    assert [link for link in links if not link.startswith("https://")] == []
+    for link in links:
+        place = re.fullmatch(
+            rf"(?:{home}/(?:blob|tree)|{raw})/main/([^#]*)#?(.*)", link
+        )
+        if place is None:
+            assert not link.startswith((home, raw)), link
+            continue
+        assert (ROOT / place[1]).exists(), link
+        if place[2]:
+            lines = (ROOT / place[1]).read_text().splitlines()
+            heads = [
+                x.lstrip("# ").lower().replace(" ", "-") for x in lines if x[:1] == "#"
+            ]
+            assert place[2] in heads, link
+    names = set(re.findall(r"\]\[([^\]]+)\]", text))
+    assert names == set(re.findall(r"^\[([^\]]+)\]: ", text, re.M))
+
+
 def test_install_lines_name_what_there_is():
     """And bring one TensorFlow: tf-keras alone beside wheels of other names."""
     tool = check_install()

@@ -28,16 +28,15 @@ of `Trainer` or one of `AgentModel.fit` with a `RunCheckpoint`; `--config=BINDIN
 
 import argparse
 import atexit
-import itertools
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfrl import entry
-from tfrl._internal import output
-from tfrl.experiments import commands_of_runs
+from tfrl._internal import help_texts, output
+from tfrl.experiments import command_of_collecting, commands_of_runs
 
 # A command, of its flags; returns the exit status, None for 0.
 _Run = Callable[[argparse.Namespace], int | None]
@@ -182,76 +181,6 @@ def _all_finite(folder: pathlib.Path) -> str:
     return f"every number in {folder} is finite, of {', '.join(looked_at)}"
 
 
-def _collect(flags: argparse.Namespace) -> None:
-    if flags.steps < 1:
-        raise ValueError(f"`tfrl collect`: `--steps` expected > 0; got {flags.steps}")
-    entry.load("datasets.recorded").check_new(
-        flags.npz, flags.minari, overwrite=flags.overwrite
-    )
-    parts = flags.mix or [(flags.step, 1.0)]
-    total, played, cut = sum(share for _, share in parts), [], []
-    spaces = env_spec = None
-    shares = itertools.accumulate((share for _, share in parts), initial=0.0)
-    ends = [round(flags.steps * share / total) for share in shares]
-    for i, (step, _) in enumerate(parts):
-        if ends[i + 1] == ends[i]:
-            continue
-        options: dict[str, Any] = {} if step != "random" else {"policy": None}
-        known = None if step == "random" else step
-        with entry.load("rl_trainer").open_run(flags.run_dir, known) as run:
-            rows, broken_off = run.collect(
-                ends[i + 1] - ends[i],
-                seed=flags.seed + i,
-                temperature=flags.temperature,
-                epsilon=flags.epsilon,
-                tell_cut=True,
-                **options,
-            )
-            played.append(rows)
-            cut.extend(broken_off.tolist())
-            spaces, env_spec = run.spaces, run.env_spec
-    datasets = entry.load("datasets")
-    rows = datasets.join_rows(played)
-    path = flags.npz
-    if path is None:
-        mixed = ", ".join(f"{share:g} of {step or 'newest'}" for step, share in parts)
-        path = datasets.write_minari(
-            flags.minari,
-            rows,
-            spaces,
-            env_spec=env_spec,
-            algorithm=f"tfrl run {pathlib.Path(flags.run_dir).name}",
-            description=f"Policies: {mixed}; temperature {flags.temperature:g}, "
-            f"epsilon {flags.epsilon:g}, seed {flags.seed}.",
-        )
-    else:
-        datasets.write_npz(path, rows)
-    print(f"{_episodes_told(rows, cut)}, are in {path}")
-
-
-def _episodes_told(rows: Mapping[str, Any], cut: Sequence[bool]) -> str:
-    """Tells how many steps and episodes rows are, and the mean return of whole ones."""
-    returns, total = [], 0.0
-    ended = rows["terminated"] | rows["truncated"]
-    for reward, is_end, is_cut in zip(
-        rows["rewards"].tolist(), ended, cut, strict=True
-    ):
-        total += reward
-        if is_end:
-            returns += [] if is_cut else [total]
-            total = 0.0
-    n_episodes = int(ended.sum())
-    told = f"{len(cut)} steps of {n_episodes} episode{'s' * (n_episodes != 1)}"
-    if not returns:
-        return f"{told}, none of them whole, which takes more --steps"
-    mean = f"{sum(returns) / len(returns):.1f}"
-    if any(cut):
-        return (
-            f"{told}, {sum(cut)} cut off at the end, mean return of the others {mean}"
-        )
-    return f"{told}, mean return {mean}"
-
-
 def _check_env(flags: argparse.Namespace) -> int:
     if flags.render:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -268,110 +197,88 @@ def _check_env(flags: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = entry.OneLineParser(
-        prog="tfrl", description="What can be asked of runs.", allow_abbrev=False
+        prog="tfrl",
+        description="Train agents, and ask what there is to know of their runs.",
+        epilog=help_texts.OF_ALL,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    text = "resume this run; flags of `train` may follow"
+    text = "continue the run in this folder; flags of `train` may follow"
     parser.add_argument("--resume", metavar="RUN", help=text)
     entry.add_version(parser)
-    commands.add_parser("train", help="train what gin files describe")
+    commands.add_parser("train", help=help_texts.summary("train"))
 
-    def add(name: str, run: _Run, text: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(
-            name, help=text, description=text, allow_abbrev=False
-        )
+    def add(name: str, run: _Run) -> argparse.ArgumentParser:
+        told = {"help": help_texts.summary(name), **help_texts.layout(name)}
+        added = commands.add_parser(name, allow_abbrev=False, **told)
         added.set_defaults(run=run)
         return added
 
-    def add_run(added: argparse.ArgumentParser, **options: Any) -> None:
-        added.add_argument("run_dir", metavar="RUN", help="folder of a run", **options)
-
-    def add_step(added: argparse.ArgumentParser) -> None:
-        text = "which checkpoint, by its environment steps, or 'best'; the newest by "
-        added.add_argument("--step", type=_step, help=text + "default")
-
-    seeded: dict[str, Any] = {"type": _seed, "default": 0}
-    seeded["help"] = "of the environment"
-    evaluate = add("evaluate", _evaluate, "play greedy episodes and print the returns")
-    add_run(evaluate)
-    add_step(evaluate)
-    evaluate.add_argument("--episodes", type=int, help="how many; about 20 by default")
-    evaluate.add_argument("--seed", **seeded)
-    record = add("record", _record, "play an episode and write it as a video")
-    add_run(record)
-    add_step(record)
-    record.add_argument("--output", help=".mp4 or .gif; RUN/episode.mp4 by default")
-    record.add_argument("--seed", **seeded)
-    text = "when to stop at the latest; at the episode's end by default"
-    record.add_argument("--max_episode_steps", type=int, help=text)
-    size: dict[str, Any] = {"nargs": 2, "metavar": ("WIDTH", "HEIGHT")}
-    record.add_argument("--size", type=int, help="in pixels", **size)
+    _add_commands_of_a_run(add)
     commands_of_runs.add_commands(add)
-    exported = add("export", _export, "write the policy as a SavedModel or for LiteRT")
-    add_run(exported)
-    exported.add_argument("path", metavar="PATH", help="folder, or .tflite file")
-    add_step(exported)
-    text = "how far outputs may be apart, beside the larger of 1 and the largest output"
-    exported.add_argument("--tolerance", type=float, default=1e-5, help=text)
-    exported.add_argument("--overwrite", action="store_true", help="replace PATH")
-    verify = add("verify", _verify, "compare an exported model with its original")
-    verify.add_argument("path", metavar="PATH", help="what `export` wrote")
-    verify.add_argument("--tolerance", type=float, help="that of the export by default")
-    text = "find the first number of a run that is not finite"
-    add_run(add("doctor", _doctor, text))
-    collected = add("collect", _collect, "write a data set of what policies do")
-    _add_collect_flags(collected, seeded)
-    checked = add("check-env", _check_env, "play an environment to find its faults")
-    checked.add_argument("env_id", metavar="ID", help="such as my_module:MyEnv-v0")
-    checked.add_argument("--steps", type=int, default=1000, help="how many to look at")
-    checked.add_argument("--seed", **seeded)
-    checked.add_argument("--render", action="store_true", help="draw a frame too")
+    checked = add("check-env", _check_env)
+    text = "of an environment of Gymnasium, or my_module:MyEnv-v0"
+    checked.add_argument("env_id", metavar="ID", help=text)
+    text = "random steps to look at"
+    checked.add_argument("--steps", metavar="N", type=int, default=1000, help=text)
+    _add_seed(checked)
+    checked.add_argument("--render", action="store_true", help="draw a frame as well")
     return parser
 
 
-def _add_collect_flags(
-    collected: argparse.ArgumentParser, seeded: dict[str, Any]
-) -> None:
-    collected.add_argument("run_dir", metavar="RUN", help="folder of a run")
-    text = "which checkpoint, or 'best'; the newest by default"
-    collected.add_argument("--step", type=_step, help=text)
-    collected.add_argument("--seed", **seeded)
-    where = collected.add_mutually_exclusive_group(required=True)
-    where.add_argument("--minari", metavar="NAME", help="of the Minari set to write")
-    where.add_argument("--npz", metavar="FILE", help="the NumPy archive to write")
-    collected.add_argument("--overwrite", action="store_true", help="replace FILE")
-    collected.add_argument("--steps", type=int, default=100_000, help="how many")
-    collected.add_argument(
-        "--temperature",
-        type=entry.finite,
-        default=1.0,
-        help="1 acts as the policy learned, 0 greedily",
-    )
-    collected.add_argument(
-        "--epsilon", type=entry.finite, default=0.0, help="share of uniform actions"
-    )
-    collected.add_argument(
-        "--mix",
-        type=_share,
-        nargs="+",
-        metavar="STEP:SHARE",
-        help="several policies in place of that of --step: checkpoints, best, random, "
-        "in the proportion of their shares",
-    )
+def _add_commands_of_a_run(add: Callable[..., argparse.ArgumentParser]) -> None:
+    evaluate = add("evaluate", _evaluate)
+    _add_run(evaluate)
+    _add_step(evaluate)
+    text = "episodes to play; 20 by default, or a little more with several agents"
+    evaluate.add_argument("--episodes", metavar="N", type=int, help=text)
+    _add_seed(evaluate)
+    record = add("record", _record)
+    _add_run(record)
+    _add_step(record)
+    text = "the video, .mp4 or .gif; RUN/episode.mp4 by default"
+    record.add_argument("--output", metavar="FILE", help=text)
+    _add_seed(record)
+    text = "steps after which to stop; at the episode's end by default"
+    record.add_argument("--max_episode_steps", metavar="N", type=int, help=text)
+    size: dict[str, Any] = {"nargs": 2, "metavar": ("WIDTH", "HEIGHT")}
+    text = "of the frames, in pixels; as they are drawn by default"
+    record.add_argument("--size", type=int, help=text, **size)
+    exported = add("export", _export)
+    _add_run(exported)
+    text = "what to write: a folder of a SavedModel, or a .tflite file"
+    exported.add_argument("path", metavar="PATH", help=text)
+    _add_step(exported)
+    tolerance: dict[str, Any] = {"metavar": "SHARE", "type": float}
+    text = "how far an output may be off, as a share of the larger of 1 and the largest"
+    exported.add_argument("--tolerance", default=1e-5, help=text, **tolerance)
+    text = "replace PATH if it is there"
+    exported.add_argument("--overwrite", action="store_true", help=text)
+    verify = add("verify", _verify)
+    verify.add_argument("path", metavar="PATH", help="what `export` wrote")
+    text = "as of `export`; that of the export by default"
+    verify.add_argument("--tolerance", help=text, **tolerance)
+    _add_run(add("doctor", _doctor))
+    collected = add("collect", command_of_collecting.collect)
+    _add_run(collected)
+    _add_step(collected)
+    _add_seed(collected)
+    command_of_collecting.add_flags(collected)
 
 
-def _share(text: str) -> tuple[int | str, float]:
-    step, colon, share = text.rpartition(":")
-    if not colon or not (step in ("best", "random") or step.isdecimal()):
-        raise argparse.ArgumentTypeError(
-            "expected environment steps, 'best' or 'random', a colon and a share, such "
-            f"as random:0.5; got {text!r}"
-        )
-    known = int(step) if step.isdecimal() else step
-    number = entry.finite(share)
-    if number <= 0:
-        raise argparse.ArgumentTypeError(f"expected a share > 0; got {text!r}")
-    return known, number
+def _add_run(added: argparse.ArgumentParser) -> None:
+    added.add_argument("run_dir", metavar="RUN", help="folder of a run")
+
+
+def _add_step(added: argparse.ArgumentParser) -> None:
+    text = "environment steps of the checkpoint, or 'best'; the newest by default"
+    added.add_argument("--step", type=_step, help=text)
+
+
+def _add_seed(added: argparse.ArgumentParser) -> None:
+    text = "seed of the environments"
+    added.add_argument("--seed", metavar="N", type=_seed, default=0, help=text)
 
 
 def _step(text: str) -> int | str:

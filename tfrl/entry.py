@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tfrl._internal import kept_programs, output, parents, zoo_files
+from tfrl._internal import help_texts, kept_programs, output, parents, zoo_files
 
 # What a folder of runs of several seeds has of them.
 SEEDS_RECORD = "seeds.json"
@@ -279,21 +279,16 @@ def output_dir(flags: argparse.Namespace) -> str:
 
 
 def _train_parser(prog: str) -> OneLineParser:
-    parser = OneLineParser(
-        prog=prog,
-        description="Trains what gin files describe. They are code: what they import "
-        "runs.",
-        allow_abbrev=False,
-    )
+    parser = OneLineParser(prog=prog, allow_abbrev=False, **help_texts.layout("train"))
     repeated: dict[str, Any] = {"action": "append", "default": []}
     parser.add_argument(
         "config",
         nargs="*",
         metavar="CONFIG",
-        help="gin file, or name of the zoo; later ones override",
+        help="gin file, or name of the zoo (`tfrl zoo`); later ones override",
     )
     parser.add_argument(
-        "--config_file", metavar="CONFIG", help="alternative to CONFIG", **repeated
+        "--config_file", metavar="CONFIG", help="the same as CONFIG", **repeated
     )
     parser.add_argument(
         "--config",
@@ -309,12 +304,15 @@ def _train_parser(prog: str) -> OneLineParser:
         type=int,
         const=8,
         metavar="REPLICAS",
-        help="train nothing; check for TPUs, with 8 virtual replicas by default",
+        help="train nothing: check that a TPU can run it, with 8 virtual replicas by "
+        "default",
     )
     parser.add_argument(
         "--strategy",
+        metavar="NAME",
         help="devices to train on: auto, tpu, multi_worker (see TF_CONFIG), mirrored, "
-        "gpu, cpu, or rehearsal:N for N replicas on this CPU; without it none is used",
+        "gpu, cpu, or rehearsal:N for N replicas on this CPU; by default TensorFlow's "
+        "first device",
     )
     _add_actors(parser)
     _add_seeds(parser)
@@ -322,20 +320,22 @@ def _train_parser(prog: str) -> OneLineParser:
         "--log_level",
         default="warning",
         choices=["debug", "info", "warning", "error"],
-        help="of Python's logging, warning by default; debug also shows where an error "
-        "came from",
+        help="the least important messages of Python's logging that are shown; "
+        "warning by default; debug also shows where an error came from",
     )
     return parser
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--output_dir", help="folder of the run; runs/CONFIG-TIME by default"
+        "--output_dir",
+        metavar="FOLDER",
+        help="folder of the run; runs/CONFIG-TIME by default",
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue the run in --output_dir; without a CONFIG as it was recorded",
+        help="continue the run in --output_dir; without CONFIG as it was recorded",
     )
     parser.add_argument(
         "--auto_resume",
@@ -355,8 +355,8 @@ def _add_actors(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--actors",
         choices=["processes", "ray"],
-        help="who plays while the agent learns: processes of this machine, or those "
-        "of a Ray cluster; without it this process plays",
+        help="who plays while the agent learns: processes of this machine or of a Ray "
+        "cluster; by default what the configuration says, else this process",
     )
     parser.add_argument(
         "--address",
@@ -369,11 +369,14 @@ def _add_seeds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds",
         type=seeds,
-        help="such as 0-4 or 0,3,7: a run of each, in processes side by side, in "
-        "folders of --output_dir",
+        help="such as 0-4 or 0,3,7: a run of each in a process of its own, in folders "
+        "of --output_dir",
     )
     parser.add_argument(
-        "--jobs", type=int, help="processes at once; by default as many as CPU cores"
+        "--jobs",
+        metavar="N",
+        type=int,
+        help="with --seeds: processes at once; as many as CPU cores by default",
     )
 
 

@@ -59,9 +59,22 @@ def test_what_was_not_measured_says_why(tmp_path):
     assert found.not_measured == "no GPU."
 
 
+def test_a_header_may_name_an_extra(tmp_path, capsys):
+    assert zoo.read_entry(written(tmp_path)).needs == ""
+    needs = "Pendulum-v1\n# Needs: tfrl[mujoco]\n"
+    path = written(tmp_path, HEADER.replace("Pendulum-v1\n", needs))
+    assert zoo.read_entry(path).needs == "tfrl[mujoco]"
+    assert command.main(["zoo", f"--folder={tmp_path}", "mujoco"]) == 0
+    assert "Pendulum-v1 needs tfrl[mujoco]" in capsys.readouterr().out
+    assert command.main(["zoo", f"--folder={tmp_path}", "mujoco", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["needs"] == "tfrl[mujoco]"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
+        ("v1\n# Source", "v1\n# Needs: mujoco\n# Source", "an extra, such as tfrl["),
+        ("# Agent", "# Needs: tfrl[mujoco]\n# Agent", "Environment, Needs, Source"),
         ("Pendulum-v1.\n#\n", "Pendulum-v1\n#\n", "a sentence"),
         ("# Steps: 10,000\n", "", "the fields Agent"),
         ("# Steps: 10,000\n", "# Steps: 10,000\n# Steps: 1\n", "each name once"),

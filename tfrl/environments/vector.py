@@ -244,6 +244,8 @@ def _extra(error: Exception) -> str:
     told = {
         "gymnasium[mujoco]": "the extra `tfrl[mujoco]` brings it",
         "gymnasium[box2d]": "the extra `tfrl[box2d]` brings it",
+        # Of `AtariPreprocessing`.
+        "opencv-python package not": "the extra `tfrl[atari]` brings it",
         "Namespace ALE not": "write ale_py:ALE/..., with the extra `tfrl[atari]`",
     }
     return "".join(f"; {x}" for words, x in told.items() if words in str(error))

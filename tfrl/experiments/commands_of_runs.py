@@ -15,15 +15,13 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds `plot`, `compare`, `tune` and `zoo`.
 
     Args:
-        add: takes name, function of the flags and text of a command; returns where its
-            flags go.
+        add: takes name and function of the flags of a command; returns where its flags
+            go.
     """
-    _add_plot_flags(add("plot", _plot, "draw returns over environment steps"))
-    text = "compare final returns of folders of seeds"
-    _add_compare_flags(add("compare", _compare, text))
-    _add_tune_flags(add("tune", _tune, "search for hyper-parameters"))
-    text = "list configurations with what was measured of them"
-    _add_zoo_flags(add("zoo", _zoo, text))
+    _add_plot_flags(add("plot", _plot))
+    _add_compare_flags(add("compare", _compare))
+    _add_tune_flags(add("tune", _tune))
+    _add_zoo_flags(add("zoo", _zoo))
 
 
 def resumes_seeds(flags: argparse.Namespace) -> bool:
@@ -62,9 +60,9 @@ def _zoo(flags: argparse.Namespace) -> None:
     found = [x for x in found if all(word in x.words for word in words)]
     if not found:
         raise ValueError(
-            "`tfrl zoo`: `WORD` expected words of a configuration's name, agent or "
-            f"environment, all of one; got {' '.join(flags.word)!r}, which none has; "
-            "`tfrl zoo` lists all"
+            "`tfrl zoo`: `WORD` expected words of a configuration's name, agent, "
+            f"environment or extra, all of one; got {' '.join(flags.word)!r}, which "
+            "none has; `tfrl zoo` lists all"
         )
     if flags.json:
         print(zoo.as_json(found))
@@ -74,22 +72,25 @@ def _zoo(flags: argparse.Namespace) -> None:
 
 
 def _add_plot_flags(plot: argparse.ArgumentParser) -> None:
-    text = "folder of a run, or of runs, as `train --seeds` leaves it"
+    text = "folder of a run, or of runs as `train --seeds` leaves it"
     plot.add_argument("run_dir", metavar="RUN", nargs="+", help=text)
     plot.add_argument(
         "--output",
-        help="the PNG; by default RUN/learning_curve.png, of several runs "
+        metavar="FILE",
+        help="the picture; RUN/learning_curve.png by default, of several runs "
         "mean_curve.png in the first",
     )
-    plot.add_argument("--title", help="written above; of one run its name by default")
+    text = "written above the picture; of one run its name by default"
+    plot.add_argument("--title", metavar="TEXT", help=text)
     plot.add_argument(
         "--tag",
-        help="what to average; of training, or of evaluations where nothing is played",
+        help="name of the scalar to draw; the mean return by default, of training or, "
+        "where nothing is played, of evaluations",
     )
     plot.add_argument(
         "--interval",
         choices=INTERVAL_MODES,
-        help="the region around the mean of several runs, minmax by default",
+        help="the region around the mean of several runs; minmax by default",
     )
     plot.add_argument(
         "--critic",
@@ -98,18 +99,20 @@ def _add_plot_flags(plot: argparse.ArgumentParser) -> None:
         metavar=("I", "LEFT", "RIGHT", "J", "TOP", "BOTTOM"),
         help="draw the critic's values over components I and J of observations",
     )
-    plot.add_argument("--target", type=entry.finite, help="a return to reach")
+    text = "a return to reach, drawn as a line"
+    plot.add_argument("--target", metavar="RETURN", type=entry.finite, help=text)
 
 
 def _add_compare_flags(compare: argparse.ArgumentParser) -> None:
-    text = "folder of runs, as `train --seeds` leaves it, or of one run"
+    text = "folder of runs as `train --seeds` leaves it, or of one run"
     compare.add_argument("run_dir", metavar="FOLDER", nargs="+", help=text)
-    compare.add_argument("--resamples", type=int, default=2000, help="of the bootstrap")
-    compare.add_argument("--json", action="store_true", help="print it for programs")
+    text = "resamples of the bootstrap"
+    compare.add_argument("--resamples", metavar="N", type=int, default=2000, help=text)
+    compare.add_argument("--json", action="store_true", help="print JSON, not a table")
 
 
 def _add_tune_flags(tune: argparse.ArgumentParser) -> None:
-    text = "gin file that binds `Tuning`; they are code: what they import runs"
+    text = "gin file that binds `Tuning`, or name of the zoo; later ones override"
     tune.add_argument("config", metavar="CONFIG", nargs="+", help=text)
     tune.add_argument(
         "--config",
@@ -121,18 +124,22 @@ def _add_tune_flags(tune: argparse.ArgumentParser) -> None:
     )
     tune.add_argument(
         "--output_dir",
+        metavar="FOLDER",
         help="folder of the study, which goes on if there is one; several processes "
         "may share it; runs/CONFIG by default",
     )
 
 
 def _add_zoo_flags(zoo: argparse.ArgumentParser) -> None:
-    zoo.add_argument("word", nargs="*", help="only those of all these words")
-    zoo.add_argument("--folder", help="with gin files; those of tfrl by default")
-    zoo.add_argument("--json", action="store_true", help="print it for programs")
+    text = "of a name, agent, environment or extra; what has all of them is listed"
+    zoo.add_argument("word", metavar="WORD", nargs="*", help=text)
+    text = "folder of gin files; that of tfrl by default"
+    zoo.add_argument("--folder", metavar="FOLDER", help=text)
+    zoo.add_argument("--json", action="store_true", help="print JSON, not a table")
     zoo.add_argument(
         "--measured",
         nargs="+",
         metavar="RUN",
-        help="print what a header says of these runs, or of this folder of runs",
+        help="print the measured lines of a header, of these runs or of those in this "
+        "folder",
     )

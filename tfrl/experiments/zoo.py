@@ -17,10 +17,11 @@ in the next line after `#` and three blanks.
     # Curve: 10% 45.2 (38.1 to 52.0), 50% 301.0 (280.4 to 330.9), 100% 490.0 (480.2
     #   to 500.0)
 
-`Measured` has the mean return of the final evaluation of each seed, `CPU time` the mean
-over the processes, `Curve` the mean (lowest to highest seed) of the returns while it
-trained, at shares of `Steps`. Of what has not been measured `Measured` says
-`not here, REASON.`, and `Expected`, `CPU time` and `Curve` are missing.
+After `Environment`, `Needs: tfrl[mujoco]` names the extra of tfrl that a configuration
+needs, if it needs one. `Measured` has the mean return of the final evaluation of each
+seed, `CPU time` the mean over the processes, `Curve` the mean (lowest to highest seed)
+of the returns while it trained, at shares of `Steps`. Of what has not been measured
+`Measured` says `not here, REASON.`, and `Expected`, `CPU time` and `Curve` are missing.
 """
 
 import json
@@ -37,7 +38,7 @@ from tfrl._internal import arguments, zoo_files
 from tfrl.experiments import _tables
 
 _FIELDS = (
-    *("Agent", "Environment", "Source", "Command", "Steps", "Expected"),
+    *("Agent", "Environment", "Needs", "Source", "Command", "Steps", "Expected"),
     *("Measured", "CPU time", "Curve"),
 )
 _OF_MEASURED = {"Expected", "CPU time", "Curve"}
@@ -83,6 +84,8 @@ class Entry(NamedTuple):
         cpu_seconds: of a seed.
         curve: of returns while training, by share.
         not_measured: why, where there are neither numbers nor a curve; else "".
+        needs: what installs its environment or data, such as "tfrl[mujoco]"; "" where
+            tfrl itself does.
     """
 
     path: pathlib.Path
@@ -98,6 +101,7 @@ class Entry(NamedTuple):
     cpu_seconds: float | None
     curve: tuple[Point, ...]
     not_measured: str
+    needs: str = ""
 
     @property
     def mean(self) -> float | None:
@@ -107,8 +111,8 @@ class Entry(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Name, agent and environment, in small letters, to look for words in."""
-        return f"{self.path.stem} {self.agent} {self.environment}".lower()
+        """Name, agent, environment and extra in small letters, to look for words in."""
+        return f"{self.path.stem} {self.agent} {self.environment} {self.needs}".lower()
 
 
 def read_entry(path: str | os.PathLike[str]) -> Entry:
@@ -146,18 +150,24 @@ def read_entry(path: str | os.PathLike[str]) -> Entry:
     path = arguments.as_path("read_entry", "path", path)
     title, fields = _fields(path)
     reason = re.fullmatch(r"not here, (.+\.)", fields["Measured"])
-    wanted = [name for name in _FIELDS if not (reason and name in _OF_MEASURED)]
+    left_out = _OF_MEASURED if reason else set()
+    left_out = left_out if "Needs" in fields else {*left_out, "Needs"}
+    wanted = [name for name in _FIELDS if name not in left_out]
     if [*fields] != wanted:
         raise _fault(path, f"the fields {', '.join(wanted)}", ", ".join(fields))
     command = _COMMAND.fullmatch(fields["Command"])
     if command is None or command[1] != path.name:
         form = f"Command: tfrl train configs/{path.name} --seeds SEEDS"
         raise _fault(path, form, fields["Command"])
+    needs = fields.get("Needs", "")
+    if needs and not re.fullmatch(r"tfrl\[\w+\]", needs):
+        raise _fault(path, "Needs: an extra, such as tfrl[mujoco]", needs)
     seeds = entry.seeds(command[2])
     plain = {name: fields[name] for name in ("Agent", "Environment", "Source")}
     known: dict[str, Any] = {
         "path": path,
         "title": title,
+        "needs": needs,
         **{name.lower(): value for name, value in plain.items()},
         "command": fields["Command"],
         "seeds": seeds,
@@ -269,11 +279,15 @@ def show(entries: Sequence[Entry]) -> None:
         if each.not_measured:
             source += f" Not measured: {each.not_measured}"
         table.add_row(
-            *(each.path.stem, each.agent, each.environment, *numbers[:2]),
+            *(each.path.stem, each.agent, _place(each), *numbers[:2]),
             *(str(len(each.seeds)), f"{each.steps:,}", numbers[2]),
             *([source] if is_wide else []),
         )
     console.print(table)
+
+
+def _place(entry: Entry) -> str:
+    return " needs ".join(filter(None, (entry.environment, entry.needs)))
 
 
 def as_json(entries: Sequence[Entry]) -> str:
