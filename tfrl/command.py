@@ -84,7 +84,9 @@ def _main(given: list[str], is_process: bool) -> int:
     if given[0] == "train":
         return int(entry.load("rl_trainer").main(given[1:], prog="tfrl train"))
     try:
-        return flags.run(flags) or 0
+        done = flags.run(flags) or 0
+        print(end="", flush=True)  # or the process fails at its end
+        return done
     except (ValueError, TypeError, OSError, ImportError) as error:
         if isinstance(error, BrokenPipeError) and output.is_unread():
             output.settle()  # nobody reads on, as behind `| head`
